@@ -1,0 +1,48 @@
+"""Identifiers: what they may hold, who counts as anonymous, how they make a Kafka key.
+
+Ids (tenant, user, workspace, thread, event_id) are opaque: 1–200 code points, compared byte for byte, never trimmed or folded.
+"""
+
+import unicodedata
+from collections.abc import Collection
+from typing import Annotated
+from urllib.parse import quote
+
+from pydantic import AfterValidator, Field
+
+MAX_ID_LENGTH = 200
+DEFAULT_TENANT = "default"
+DEFAULT_WORKSPACE = "default"
+STAND_INS = ("null", "undefined", "none", "nan", "anonymous", "guest", "[object object]")
+
+# Cc control, Cs surrogate, Co private use: invisible or without agreed meaning, so two ids could look the same and differ.
+_REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Co"})
+
+
+def check_id(value: str) -> str:
+    """Raises ValueError where `value` is no id."""
+    if not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise ValueError("an id has 1 to 200 characters")
+    if not (value.isascii() and value.isprintable()) and any(
+        unicodedata.category(c) in _REFUSED_CATEGORIES for c in value
+    ):
+        raise ValueError("an id holds no control, surrogate or private code points")
+    return value
+
+
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_LENGTH), AfterValidator(check_id)]
+
+
+def is_anonymous(user: str | None, stand_ins: Collection[str] = STAND_INS) -> bool:
+    """True for what applications send when nobody is signed in: null, "" and the `stand_ins` (lower case), in any case."""
+    return user is None or user.strip() == "" or user.strip().casefold() in stand_ins
+
+
+def partition_key(tenant: str, user: str | None, workspace: str) -> bytes:
+    """`tenant/user/workspace`, each percent-encoded but for `A–Z a–z 0–9 - . _ ~`; an anonymous user is empty."""
+    return "/".join(quote(part, safe="") for part in (tenant, user or "", workspace)).encode()
+
+
+def change_key(tenant: str, user: str) -> bytes:
+    """The key of `memory.changes`: `tenant/user`."""
+    return f"{quote(tenant, safe='')}/{quote(user, safe='')}".encode()
