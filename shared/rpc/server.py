@@ -1,0 +1,92 @@
+"""Connect protocol, unary JSON, over Starlette: the server's side."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+from opentelemetry.trace import SpanKind
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from shared.problems import Problem
+from shared.rpc.errors import HTTP_STATUS, RpcError
+from shared.rpc.messages import SERVICE, Message
+from shared.telemetry.tracing import TRACER, incoming_context
+
+log = structlog.get_logger()
+
+Ask = TypeVar("Ask", bound=Message)
+_TIMEOUT = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Ask]):
+    """One RPC: the request's type and what answers it. The handler gets the request and the calling service's name."""
+
+    request: type[Ask]
+    handle: Callable[[Ask, str], Awaitable[Message]]
+
+
+Authorise = Callable[[str, str], str]
+"""(bearer, method) → the calling service's name. Raises RpcError unauthenticated or permission_denied."""
+
+
+def rpc_route(methods: Mapping[str, Method[Any]], authorise: Authorise) -> Route:
+    async def endpoint(request: Request) -> Response:
+        name = request.path_params["method"]
+        method = methods.get(name)
+        with TRACER.start_as_current_span(
+            f"{SERVICE}/{name if method else 'unknown'}",
+            context=incoming_context(request.headers.get("traceparent")),
+            kind=SpanKind.SERVER,
+        ):
+            try:
+                reply = await _answer(request, name, method, authorise)
+            except RpcError as error:
+                return _error(error)
+            except Problem:
+                raise
+            except Exception as error:
+                log.error("rpc_handler_failed", method=name, exc_info=error)
+                return _error(RpcError("internal", "the error was logged"))
+        return Response(reply.model_dump_json(exclude_none=True, by_alias=True), media_type="application/json")
+
+    return Route(f"/{SERVICE}/{{method}}", endpoint, methods=["POST"])
+
+
+async def _answer(request: Request, name: str, method: Method[Any] | None, authorise: Authorise) -> Message:
+    if method is None:
+        raise RpcError("unimplemented", "no such method")
+    bearer = request.headers.get("authorization", "")
+    caller = authorise(bearer.removeprefix("Bearer "), name)
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Problem("unsupported_encoding", "application/json is the only codec")
+    body = await request.body()
+    try:
+        ask = method.request.model_validate_json(body)
+    except ValidationError as error:
+        places = sorted({".".join(map(str, issue["loc"])) for issue in error.errors(include_input=False)})
+        raise RpcError("invalid_argument", ", ".join(places)[:300]) from None
+    try:
+        async with asyncio.timeout(_deadline(request)):
+            return await method.handle(ask, caller)
+    except TimeoutError:
+        raise RpcError("deadline_exceeded") from None
+
+
+def _deadline(request: Request) -> float | None:
+    value = request.headers.get("connect-timeout-ms")
+    if value is None:
+        return None
+    if not _TIMEOUT.fullmatch(value):
+        raise RpcError("invalid_argument", "Connect-Timeout-Ms")
+    return int(value) / 1000
+
+
+def _error(error: RpcError) -> Response:
+    return JSONResponse({"code": error.code, "message": error.message}, status_code=HTTP_STATUS[error.code])

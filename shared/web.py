@@ -1,0 +1,234 @@
+"""What every service's HTTP side has: limits on bodies, problems, probes, metrics, and a start that fails clearly."""
+
+import asyncio
+import errno
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import structlog
+import uvicorn
+from fastapi import APIRouter, FastAPI
+from opentelemetry.trace import SpanKind
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared import problems
+from shared.loops import Loops
+from shared.problems import Problem
+from shared.settings import ServiceSettings, fail, variable
+from shared.telemetry.logs import configure_logs
+from shared.telemetry.metrics import HTTP_REQUESTS, HTTP_SECONDS, REGISTRY, set_build_info
+from shared.telemetry.tracing import TRACER, configure_tracing, incoming_context
+
+log = structlog.get_logger()
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_RPC_BODY_BYTES = 64 * 1024 * 1024
+BODY_TIMEOUT_S = 10.0
+MAX_JSON_DEPTH = 32
+
+NotReady = Callable[[], Awaitable[str | None]]
+"""Says why a service is not ready, in a word, or None."""
+
+
+def create_app(
+    title: str,
+    *,
+    routers: Sequence[APIRouter],
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+    loops: Loops,
+    not_ready: NotReady,
+    cors_origins: Sequence[str] = (),
+    routes: Sequence[BaseRoute] = (),
+) -> FastAPI:
+    """An app with the routers' routes, `/healthz`, `/readyz`, `/metrics` and `/openapi.json`. `routes` are plain ones (RPC)."""
+    # No documentation pages: theirs load scripts from elsewhere.
+    app = FastAPI(title=title, version="1", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    problems.install(app)
+    for router in routers:
+        app.include_router(router)
+    app.router.routes.extend(routes)
+
+    async def healthz(_: Request) -> Response:
+        stalled = loops.stalled()
+        return JSONResponse({"status": "stalled" if stalled else "ok", "stalled": stalled}, 503 if stalled else 200)
+
+    async def readyz(_: Request) -> Response:
+        reason = await not_ready()
+        return JSONResponse({"status": "ok" if reason is None else reason}, 503 if reason else 200)
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+
+    app.router.routes.extend([Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+    app.add_middleware(BodyLimits)
+    if cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(cors_origins),
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-Match", "Idempotency-Key", "Keepsake-Tenant"],
+            expose_headers=["ETag", "Retry-After"],
+        )
+    app.add_middleware(Observed)
+    return app
+
+
+class Observed:
+    """A span, a count and a time per request, under the route's template."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        started = time.perf_counter()
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        context = incoming_context(Headers(scope=scope).get("traceparent"))
+        with TRACER.start_as_current_span("http", context=context, kind=SpanKind.SERVER) as span:
+            try:
+                await self._app(scope, receive, counted)
+            finally:
+                route = scope.get("route")
+                template = getattr(route, "path", "unmatched")
+                span.update_name(f"{scope['method'] if route else ''} {template}".strip())
+                span.set_attribute("http.response.status_code", status)
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                HTTP_REQUESTS.labels(template, method, str(status)).inc()
+                HTTP_SECONDS.labels(template).observe(time.perf_counter() - started)
+
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class BodyLimits:
+    """Reads a body whole, within size, depth and time, before the app sees the request.
+
+    A body is at most 4 MiB (an RPC's 64 MiB: a poll of a thousand chats), counted while it is read; it comes without
+    Content-Encoding, within 10 s, and its JSON is at most 32 deep.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, send)
+            return
+        rpc = scope["path"].startswith("/keepsake.")
+        try:
+            if Headers(scope=scope).get("content-encoding", "identity").lower() != "identity":
+                raise Problem("unsupported_encoding", "requests come without Content-Encoding")
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await _read(receive, MAX_RPC_BODY_BYTES if rpc else MAX_BODY_BYTES)
+            if not rpc and deeper_than(body, MAX_JSON_DEPTH):
+                raise Problem("invalid", f"JSON is at most {MAX_JSON_DEPTH} deep")
+        except TimeoutError:
+            await Problem("timeout", "the body did not come in time").response()(scope, receive, send)
+            return
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+            return
+        if body is None:
+            return
+        await self._app(scope, _replay(body, receive), send)
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    """The body, or None where the client has gone. Raises Problem too_large."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise Problem("too_large", f"a body is at most {limit} bytes")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    sent = False
+
+    async def replay() -> Message:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def deeper_than(body: bytes | None, depth: int) -> bool:
+    """Whether brackets outside strings nest deeper than `depth`. Linear: each round takes the innermost pairs away.
+
+    What is no JSON may count as too deep; its parser would refuse it anyway.
+    """
+    if not body or body.count(b"[") + body.count(b"{") <= depth:
+        return False
+    outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    brackets = outside.translate(_ONE_KIND, _NO_BRACKETS)
+    for _ in range(depth):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
+
+
+def serve(app: FastAPI, settings: ServiceSettings) -> None:
+    """Runs until SIGTERM or SIGINT. A port in use ends the start with one line and exit code 2."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, int(settings.shutdown_grace_s)),
+        backlog=2048,
+    )
+    uvicorn.Server(config).run(sockets=[_listen(settings)])
+
+
+def _listen(settings: ServiceSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        why = "is in use" if error.errno == errno.EADDRINUSE else "cannot be listened on"
+        fail(f"port {settings.port} on {settings.host} {why}: set {variable('port')} to another")
+    return listener
+
+
+def configure(service: str, settings: ServiceSettings) -> None:
+    """Logs, traces and build information, before anything else of a service."""
+    configure_logs(service, level=settings.log_level, log_format=settings.log_format)
+    configure_tracing(service)
+    set_build_info()
