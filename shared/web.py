@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import json
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -137,8 +139,8 @@ class BodyLimits:
                 raise Problem("unsupported_encoding", "requests come without Content-Encoding")
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await _read(receive, MAX_RPC_BODY_BYTES if rpc else MAX_BODY_BYTES)
-            if not rpc and deeper_than(body, MAX_JSON_DEPTH):
-                raise Problem("invalid", f"JSON is at most {MAX_JSON_DEPTH} deep")
+            if not rpc and body:
+                _check_json(body)
         except TimeoutError:
             await Problem("timeout", "the body did not come in time").response()(scope, receive, send)
             return
@@ -180,16 +182,30 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
+def _check_json(body: bytes) -> None:
+    """Refuses what would pass a parser and fail later. Raises Problem invalid."""
+    if deeper_than(body, MAX_JSON_DEPTH):
+        raise Problem("invalid", f"JSON is at most {MAX_JSON_DEPTH} deep")
+    if _SURROGATE.search(body):
+        try:
+            json.dumps(json.loads(body), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Problem("invalid", "text holds a lone surrogate") from None
+        except ValueError:
+            raise Problem("invalid", "the body is no JSON") from None
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def deeper_than(body: bytes | None, depth: int) -> bool:
+def deeper_than(body: bytes, depth: int) -> bool:
     """Whether brackets outside strings nest deeper than `depth`. Linear: each round takes the innermost pairs away.
 
     What is no JSON may count as too deep; its parser would refuse it anyway.
     """
-    if not body or body.count(b"[") + body.count(b"{") <= depth:
+    if body.count(b"[") + body.count(b"{") <= depth:
         return False
     outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
     brackets = outside.translate(_ONE_KIND, _NO_BRACKETS)
