@@ -1,6 +1,7 @@
 """What stands on Kafka: chat events, dead letters, memory changes, and the one strict reader of a chat event's bytes."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NoReturn
@@ -11,11 +12,12 @@ from pydantic_core import to_json
 
 from shared.ids import DEFAULT_TENANT, DEFAULT_WORKSPACE, Id, check_id
 
+_fast_json: Callable[..., Any] | None
 try:
     # The parser inside pydantic, which alone can also refuse a doubled field: a fifth of the cost of json with a hook.
-    from jiter import from_json
+    from jiter import from_json as _fast_json
 except ImportError:  # it comes with the model library; elsewhere the slow reading below does the same
-    from_json = None  # type: ignore[assignment]
+    _fast_json = None
 
 MAX_EVENT_BYTES = 256 * 1024
 MAX_METADATA_BYTES = 4096
@@ -204,10 +206,10 @@ def _no_constant(name: str) -> NoReturn:
 
 def parse_json(value: bytes) -> Any:
     """Strict JSON: UTF-8, no NaN, no doubled field, no lone surrogate, at most 32 deep. Raises BadRecord."""
-    if from_json is None:
+    if _fast_json is None:
         return _parse_slowly(value)
     try:
-        parsed = from_json(value, allow_inf_nan=False, catch_duplicate_keys=True)
+        parsed = _fast_json(value, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError:
         return _parse_slowly(value)
     # Below 33 brackets nothing is nested deeper than 32: the walk is for the rest.
