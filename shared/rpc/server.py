@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shared.problems import Problem
 from shared.rpc.errors import HTTP_STATUS, RpcError
 from shared.rpc.messages import SERVICE, Message
 from shared.telemetry.tracing import TRACER, incoming_context
@@ -36,6 +35,10 @@ Authorise = Callable[[str, str], str]
 """(bearer, method) → the calling service's name. Raises RpcError unauthenticated or permission_denied."""
 
 
+class UnknownCodec(Exception):
+    """The request is in another codec than JSON."""
+
+
 def rpc_route(methods: Mapping[str, Method[Any]], authorise: Authorise) -> Route:
     async def endpoint(request: Request) -> Response:
         name = request.path_params["method"]
@@ -49,8 +52,8 @@ def rpc_route(methods: Mapping[str, Method[Any]], authorise: Authorise) -> Route
                 reply = await _answer(request, name, method, authorise)
             except RpcError as error:
                 return _error(error)
-            except Problem:
-                raise
+            except UnknownCodec:
+                return Response(status_code=415, headers={"Accept-Post": "application/json"})
             except Exception as error:
                 log.error("rpc_handler_failed", method=name, exc_info=error)
                 return _error(RpcError("internal", "the error was logged"))
@@ -65,7 +68,7 @@ async def _answer(request: Request, name: str, method: Method[Any] | None, autho
     bearer = request.headers.get("authorization", "")
     caller = authorise(bearer.removeprefix("Bearer "), name)
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Problem("unsupported_encoding", "application/json is the only codec")
+        raise UnknownCodec
     body = await request.body()
     try:
         ask = method.request.model_validate_json(body)
