@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
+from deploy.errors import DeployError
 from deploy.local import kafka, tansu
 from deploy.local.broker import Broker
-from deploy.local.processes import LocalError
 
 BrokerName = Literal["kafka", "tansu"]
 
@@ -13,15 +13,15 @@ BrokerName = Literal["kafka", "tansu"]
 def choose(wanted: str, data_dir: Path) -> BrokerName:
     """Apache Kafka where Java and its jars are there, else Tansu; or what is wanted by name.
 
-    Raises LocalError when Apache Kafka is wanted and cannot be had.
+    Raises DeployError when Apache Kafka is wanted and cannot be had.
     """
     missing = kafka.missing(data_dir)
     if wanted == "kafka" and missing:
-        raise LocalError(f"Apache Kafka cannot start: {missing}", exit_code=2)
+        raise DeployError(f"Apache Kafka cannot start: {missing}", exit_code=2)
     if wanted == "auto":
         return "tansu" if missing else "kafka"
     if wanted not in ("kafka", "tansu"):
-        raise LocalError(f"KEEPSAKE_LOCAL_BROKER: {wanted!r} is none of kafka, tansu, auto", exit_code=2)
+        raise DeployError(f"KEEPSAKE_LOCAL_BROKER: {wanted!r} is none of kafka, tansu, auto", exit_code=2)
     return "kafka" if wanted == "kafka" else "tansu"
 
 

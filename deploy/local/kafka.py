@@ -8,9 +8,10 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
+from deploy.errors import DeployError
 from deploy.local.broker import Broker
 from deploy.local.paths import DEFAULT_DATA_DIR
-from deploy.local.processes import Child, LocalError, start
+from deploy.local.processes import Child, start
 
 VERSION = "4.4.0"
 _POM = Path(__file__).with_name("kafka-pom.xml")
@@ -64,7 +65,7 @@ class Kafka(Broker):
             check=False,
         )  # fmt: skip
         if done.returncode:
-            raise LocalError(f"Kafka could not format {self.folder}: {done.stdout.strip()}")
+            raise DeployError(f"Kafka could not format {self.folder}: {done.stdout.strip()}")
 
     def _properties(self) -> str:
         replicated = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
@@ -105,12 +106,12 @@ def missing(data_dir: Path) -> str | None:
 
 
 def fetch(data_dir: Path) -> Path:
-    """Fetches the jars with Maven, once; answers their folder. Raises LocalError."""
+    """Fetches the jars with Maven, once; answers their folder. Raises DeployError."""
     jars = find_jars(data_dir)
     if jars.is_dir():
         return jars
     if shutil.which("mvn") is None:
-        raise LocalError("Apache Kafka's jars come with Maven, and `mvn` is not installed", exit_code=2)
+        raise DeployError("Apache Kafka's jars come with Maven, and `mvn` is not installed", exit_code=2)
     half = jars.with_name(f"{VERSION}.part")
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)
@@ -120,7 +121,7 @@ def fetch(data_dir: Path) -> Path:
         check=False,
     )  # fmt: skip
     if done.returncode:
-        raise LocalError("Maven could not fetch Apache Kafka's jars; its own lines above say why")
+        raise DeployError("Maven could not fetch Apache Kafka's jars; its own lines above say why")
     half.rename(jars)
     return jars
 
@@ -139,5 +140,5 @@ if __name__ == "__main__":
 
     try:
         print(f"Apache Kafka {VERSION}: {fetch(load().data_dir)}")
-    except LocalError as error:
+    except DeployError as error:
         sys.exit(str(error))

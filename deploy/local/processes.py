@@ -16,18 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from deploy.errors import DeployError
+
 LAST_LINES = 15
-
-
-class LocalError(Exception):
-    """A local part could not be started or used. The message is for the person at the terminal.
-
-    `exit_code` is 2 where a setting, a port or another run is in the way, 1 where a part failed.
-    """
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 class Child:
@@ -87,7 +78,7 @@ class Child:
     def wait_until(self, condition: Callable[[], bool], timeout_s: float, what: str = "ready") -> None:
         """Polls until the condition holds.
 
-        Raises LocalError, with the child's last lines, when it ends first or the time is over.
+        Raises DeployError, with the child's last lines, when it ends first or the time is over.
         """
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -96,7 +87,7 @@ class Child:
                 time.sleep(0.05)
                 continue
             problem = f"was not {what} within {timeout_s:g} s" if self.running else f"ended with code {self.exit_code}"
-            raise LocalError("\n    ".join([f"{self.name} {problem}", *self.last_lines()]))
+            raise DeployError("\n    ".join([f"{self.name} {problem}", *self.last_lines()]))
 
 
 class Server(ABC):
@@ -108,11 +99,11 @@ class Server(ABC):
     start_timeout_s = 60.0
 
     def start(self) -> None:
-        """Returns once the server answers. Raises LocalError."""
+        """Returns once the server answers. Raises DeployError."""
         self.process = self._launch()
         try:
             self.process.wait_until(self._ready, self.start_timeout_s)
-        except LocalError:
+        except DeployError:
             self.process.kill()
             raise
 
