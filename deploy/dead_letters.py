@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(settings: KafkaSettings, arguments: argparse.Namespace) -> list[str]:
     """Carries out one command; answers the lines to print. Raises DeployError."""
     try:
-        found = [letter async for letter in read(settings)]
+        found = await read(settings)
         chosen = _chosen(found, arguments)
         if arguments.action == "list":
             return [letter.line() for letter in chosen] + [f"{len(chosen)} dead letters"]
@@ -70,20 +70,25 @@ async def run(settings: KafkaSettings, arguments: argparse.Namespace) -> list[st
         raise DeployError(f"Kafka at {where} refused or is away: {type(error).__name__}") from None
 
 
-async def read(settings: KafkaSettings) -> AsyncIterator[Found]:
-    """Every dead letter that stood in the topic when the reading began, partition by partition."""
-    topic = settings.topic_dead_letter
+async def read(settings: KafkaSettings) -> list[Found]:
+    """Every dead letter that stood in the topic when the reading began, in the topic's order."""
+    partitions = await _partitions(settings, settings.topic_dead_letter)
+    found: list[tuple[int, int, Found]] = []
     async with _started(AIOKafkaConsumer(**settings.kafka_client(), enable_auto_commit=False)) as consumer:
-        partitions = await _partitions(settings, topic)
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
-        for partition in partitions:
-            consumer.assign([partition])
-            await consumer.seek_to_beginning(partition)
-            while await consumer.position(partition) < ends[partition]:
-                for record in (await consumer.getmany(partition, timeout_ms=1000)).get(partition, []):
-                    if record.offset < ends[partition] and (letter := _decode(record)):
-                        yield letter
+        starts = await consumer.beginning_offsets(partitions)
+        for partition, start in starts.items():
+            consumer.seek(partition, start)
+        unread = {partition for partition in partitions if starts[partition] < ends[partition]}
+        while unread:
+            for partition, records in (await consumer.getmany(timeout_ms=1000)).items():
+                for record in records:
+                    letter = _decode(record) if record.offset < ends[partition] else None
+                    if letter:
+                        found.append((record.partition, record.offset, letter))
+            unread = {partition for partition in unread if await consumer.position(partition) < ends[partition]}
+    return [letter for _, _, letter in sorted(found, key=lambda each: each[:2])]
 
 
 async def replay(settings: KafkaSettings, letters: list[Found]) -> list[str]:

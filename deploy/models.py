@@ -94,7 +94,7 @@ MODELS = {
                 "query_prefix": "",
                 "passage_prefix": "",
                 "languages": ["ar", "zh", "en", "fr", "de", "it", "ja", "ko", "nl", "pl", "pt", "es", "th", "tr", "ru"],
-                "floor": 0.2,
+                "floor": 0.22,
                 "token_splits": _USE_SPLITS,
             },
         ),
@@ -125,7 +125,7 @@ MODELS = {
                 "query_prefix": "",
                 "passage_prefix": "",
                 "languages": ["en"],
-                "floor": 0.2,
+                "floor": 0.28,
             },
         ),
     )

@@ -1,16 +1,20 @@
 """`python -m deploy topics`: makes Keepsake's topics, and refuses one that would keep what people said for ever."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from deploy.errors import DeployError
 from shared.kafka import KafkaSettings
 
 _NO_ERROR = 0
+SPREAD_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -70,13 +74,45 @@ async def _ensure(admin: AIOKafkaAdminClient, topics: list[Topic]) -> list[str]:
             lines.append(await _check(admin, topic))
         else:
             raise DeployError(f"topic {topic.name} could not be made: {for_code(code).__name__}")
+    await _wait_until_known(admin, [topic.name for topic in topics])
     return lines
+
+
+async def _wait_until_known(admin: AIOKafkaAdminClient, names: list[str]) -> None:
+    """A topic that was made a moment ago is not yet known to every broker, nor led by one."""
+    async with _deadline("Kafka did not spread the new topics"):
+        while True:
+            described = await admin.describe_topics(names)
+            parts = [part for topic in described for part in topic["partitions"]]
+            if all(topic["error_code"] == _NO_ERROR for topic in described) and all(p["leader"] >= 0 for p in parts):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _config(admin: AIOKafkaAdminClient, name: str) -> dict[str, str]:
+    async with _deadline(f"Kafka did not describe topic {name}"):
+        while True:
+            [reply] = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+            code, _, _, _, entries = reply.resources[0]
+            if code == _NO_ERROR:
+                return {entry[0]: entry[1] for entry in entries}
+            if code != UnknownTopicOrPartitionError.errno:
+                raise DeployError(f"topic {name} could not be described: {for_code(code).__name__}")
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def _deadline(problem: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(SPREAD_TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise DeployError(f"{problem} within {SPREAD_TIMEOUT_S:g} s") from None
 
 
 async def _check(admin: AIOKafkaAdminClient, topic: Topic) -> str:
     """Of what is not answered (Tansu tells only what was set) nothing is held against the topic."""
-    [reply] = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic.name)])
-    config = {entry[0]: entry[1] for entry in reply.resources[0][4]}
+    config = await _config(admin, topic.name)
     retention = int(config.get("retention.ms", "0"))
     if retention < 0 or "delete" not in config.get("cleanup.policy", "delete"):
         raise DeployError(

@@ -9,7 +9,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from deploy.errors import DeployError
-from deploy.local.broker import Broker
+from deploy.local.broker import BrokerProcess
 from deploy.local.paths import DEFAULT_DATA_DIR
 from deploy.local.processes import Child, start
 
@@ -27,7 +27,7 @@ _JVM = [
 ]
 
 
-class Kafka(Broker):
+class Kafka(BrokerProcess):
     """A broker whose topics live in `folder`. `jars` is a folder that `fetch` made."""
 
     name = "kafka"

