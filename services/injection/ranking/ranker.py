@@ -1,0 +1,102 @@
+"""Ranks facts for what was said, with a bi-encoder's vectors."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import structlog
+
+from services.injection.background import BackgroundWrites
+from services.injection.ranking.first_person import third_person
+from services.injection.ranking.scoring import Fit, fit
+from services.injection.ranking.scripts import covers, scripts_of
+from services.injection.ranking.vectors import FactVectors, QueryVectors
+from services.injection.settings import InjectionSettings
+from shared.encoder import Encoder, EncoderBusyError, ModelUnavailableError, Vector, load_model
+from shared.rpc import messages as m
+from shared.rpc.client import MemoryStoreClient
+from shared.telemetry.metrics import RANK_DROPPED, RANK_QUEUE, RANK_SECONDS
+
+log = structlog.get_logger()
+
+RankFailure = Literal["ranker_timeout", "ranker_unavailable", "language"]
+Reading = asyncio.Task[list[Vector]]
+"""The vectors of a message and of the turns before it, on their way."""
+
+
+class LanguageNotReadError(Exception):
+    """What was said, or most of the facts, is in a script that the ranker was not trained on."""
+
+
+class Ranker:
+    """Belongs to one event loop; `close` ends its thread."""
+
+    def __init__(
+        self, encoder: Encoder, store: MemoryStoreClient, writes: BackgroundWrites, settings: InjectionSettings
+    ) -> None:
+        ranker = encoder.model.ranker
+        self.encoder = encoder
+        self.floor = ranker.floor if settings.min_relevance is None else settings.min_relevance
+        self._store = store
+        self._writes = writes
+        self._weight = settings.history_weight
+        self._scripts = scripts_of(ranker.languages)
+        self._english = "en" in ranker.languages
+        self._facts = FactVectors(encoder, self._scripts)
+        self._queries = QueryVectors(encoder)
+        RANK_QUEUE.set_function(lambda: encoder.waiting)
+
+    def close(self) -> None:
+        self.encoder.close()
+
+    def start_reading(self, message: str, turns: Sequence[str] = ()) -> Reading:
+        reading = asyncio.create_task(self._read(message, turns))
+        # One that nobody needs any more may fail unheard.
+        reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return reading
+
+    async def _read(self, message: str, turns: Sequence[str]) -> list[Vector]:
+        if not covers(self._scripts, message):
+            raise LanguageNotReadError
+        texts = [message, *(turn for turn in turns if covers(self._scripts, turn))]
+        return await self._queries.of(third_person(text) if self._english else text for text in texts)
+
+    async def rank(
+        self, reading: Reading, facts: Sequence[m.InjectableFact], listing: m.ListFacts, *, until: float
+    ) -> Fit | RankFailure:
+        """How well each fact fits, or what kept the ranker from saying so by `until` (the loop's time).
+
+        Vectors that neither this process nor the store has are computed, and kept also when time runs out.
+        """
+        started = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(until):
+                known = await self._facts.of(facts, self._store, self._writes, listing)
+                if sum(one.covered for one in known) * 2 < len(known):
+                    return "language"
+                message, *turns = await reading
+        except LanguageNotReadError:
+            return "language"
+        except (TimeoutError, EncoderBusyError):
+            RANK_DROPPED.inc()
+            return "ranker_timeout"
+        except ModelUnavailableError:
+            return "ranker_unavailable"
+        ranked = fit(np.stack([one.vector for one in known]), message, turns, weight=self._weight)
+        RANK_SECONDS.observe(asyncio.get_running_loop().time() - started)
+        return ranked
+
+
+async def load_encoder(folder: Path) -> Encoder | None:
+    """None, with one warning, where the model is missing or broken: the newest facts serve."""
+    try:
+        model = await asyncio.to_thread(load_model, folder)
+    except ModelUnavailableError as error:
+        log.warning(
+            "ranker_unavailable", problem=str(error), fix="python -m deploy models fetch, then KEEPSAKE_RANKER_MODEL"
+        )
+        return None
+    log.info("ranker_loaded", encoder=model.name)
+    return Encoder(model)
