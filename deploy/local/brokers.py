@@ -5,7 +5,7 @@ from typing import Literal
 
 from deploy.errors import DeployError
 from deploy.local import kafka, tansu
-from deploy.local.broker import Broker
+from deploy.local.broker import BrokerProcess
 
 BrokerName = Literal["kafka", "tansu"]
 
@@ -25,7 +25,7 @@ def choose(wanted: str, data_dir: Path) -> BrokerName:
     return "kafka" if wanted == "kafka" else "tansu"
 
 
-def make(name: BrokerName, data_dir: Path, port: int, controller_port: int) -> Broker:
+def make(name: BrokerName, data_dir: Path, port: int, controller_port: int) -> BrokerProcess:
     """A broker with its log, and Apache Kafka's topics, under `data_dir`; not started yet."""
     if name == "kafka":
         return kafka.Kafka(data_dir / "kafka", port, controller_port, kafka.find_jars(data_dir))

@@ -41,7 +41,7 @@ class Kafka(BrokerProcess):
 
     @property
     def log(self) -> Path:
-        return self.folder.parent / "kafka.log"
+        return self.folder.parent / "logs" / "kafka.log"
 
     def _launch(self) -> Child:
         self.folder.mkdir(parents=True, exist_ok=True)

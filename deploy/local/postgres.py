@@ -53,20 +53,23 @@ class Postgres(Server):
 
     @property
     def log(self) -> Path:
-        return self.folder.parent / "postgres.log"
+        return self.folder.parent / "logs" / "postgres.log"
 
     def start(self) -> None:
+        """Returns once the server answers. Raises DeployError."""
         if not (self.folder / "PG_VERSION").exists():
             self._create()
         deadline = time.monotonic() + self.start_timeout_s
         while True:
             try:
-                return super().start()
+                super().start()
             except DeployError as error:
                 # Sessions of a killed server take a moment to notice; until then they hold its memory.
                 if "pre-existing shared memory" not in str(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(0.1)
+                time.sleep(0.1)
+            else:
+                return
 
     def url(self, database: str = "postgres", user: str = SUPERUSER, password: str | None = None) -> str:
         secret = quote(password if password is not None else self.password, safe="")
@@ -142,8 +145,7 @@ class Postgres(Server):
             lines = (self.folder / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return False
-        pid = self.process.pid if self.process is not None else None
-        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0] == str(self.child.pid) and lines[7].strip() == "ready"
 
 
 def _escaped(value: str) -> str:

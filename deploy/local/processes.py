@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from deploy.errors import DeployError
 
@@ -22,11 +21,9 @@ LAST_LINES = 15
 
 
 class Child:
-    """A running part. `log` is the file that holds its output, if it has one."""
+    """A running part. `log` is the file that holds its output."""
 
-    def __init__(
-        self, name: str, process: subprocess.Popen[bytes], log: Path | None, stop_signal: signal.Signals
-    ) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, stop_signal: signal.Signals) -> None:
         self.name = name
         self.log = log
         self._process = process
@@ -36,11 +33,6 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    @property
-    def output(self) -> IO[bytes] | None:
-        """The child's output, where it was started with `subprocess.PIPE`."""
-        return self._process.stdout
 
     @property
     def exit_code(self) -> int | None:
@@ -71,8 +63,6 @@ class Child:
         self._process.send_signal(number)
 
     def last_lines(self, count: int = LAST_LINES) -> list[str]:
-        if self.log is None or not self.log.exists():
-            return []
         return self.log.read_text(errors="replace").splitlines()[-count:]
 
     def wait_until(self, condition: Callable[[], bool], timeout_s: float, what: str = "ready") -> None:
@@ -81,35 +71,55 @@ class Child:
         Raises DeployError, with the child's last lines, when it ends first or the time is over.
         """
         deadline = time.monotonic() + timeout_s
-        while not condition():
+        while not (condition() and self.running):
             late = time.monotonic() > deadline
             if self.running and not late:
-                time.sleep(0.05)
+                time.sleep(0.1)
                 continue
             problem = f"was not {what} within {timeout_s:g} s" if self.running else f"ended with code {self.exit_code}"
             raise DeployError("\n    ".join([f"{self.name} {problem}", *self.last_lines()]))
 
 
 class Server(ABC):
-    """A part that other parts connect to. It can be started again after a stop or a kill."""
+    """A part that others connect to. It can be started again after a stop or a kill."""
 
     name: str
     port: int
     process: Child | None = None
     start_timeout_s = 60.0
+    stop_timeout_s = 20.0
 
     def start(self) -> None:
         """Returns once the server answers. Raises DeployError."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Starts without waiting: for a server that cannot be ready yet."""
         self.process = self._launch()
+
+    def wait_ready(self) -> None:
+        """Raises DeployError with the log's end where the server does not get ready; then it runs no more."""
         try:
-            self.process.wait_until(self._ready, self.start_timeout_s)
+            self.child.wait_until(self._ready, self.start_timeout_s)
         except DeployError:
-            self.process.kill()
+            self.kill()
             raise
 
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.stop(grace_s=20)
+    @property
+    def child(self) -> Child:
+        """The process of the last start. Raises DeployError where there was none."""
+        if self.process is None:
+            raise DeployError(f"{self.name} was never started")
+        return self.process
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.running
+
+    def stop(self) -> int | None:
+        """Asks it to end, kills it where that is not enough. Answers the exit code, None where it never ran."""
+        return self.process.stop(self.stop_timeout_s) if self.process is not None else None
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
@@ -127,29 +137,26 @@ def start(
     name: str,
     argv: Sequence[str | Path],
     *,
-    log: Path | None = None,
+    log: Path,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     user: str | None = None,
     stop_signal: signal.Signals = signal.SIGTERM,
 ) -> Child:
-    """Starts a part whose output is appended to `log`, or is read from `Child.output` where there is none."""
+    """Starts a part whose output is appended to `log`."""
     identity = {"user": user, "group": _group_of(user), "extra_groups": []} if user else {}
-    output = log.open("ab") if log is not None else None
-    try:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [str(word) for word in argv],
             stdin=subprocess.DEVNULL,
-            stdout=output if output is not None else subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=dict(env) if env is not None else None,
             cwd=cwd,
             start_new_session=True,
             **identity,  # type: ignore[call-overload]
         )
-    finally:
-        if output is not None:
-            output.close()
     return Child(name, process, log, stop_signal)
 
 
@@ -181,6 +188,7 @@ def _tell_guard(line: str) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            close_fds=False,  # it holds the lock of its starter's data folder for as long as parts may run
         )
     if _guard.stdin is not None:
         with suppress(BrokenPipeError):

@@ -7,12 +7,12 @@ import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import httpx
-
 from deploy.local.paths import DEFAULT_DATA_DIR, ROOT
-from deploy.local.processes import Child, start
+from deploy.local.processes import Child, Server, start
 from deploy.models import DEFAULT_MODEL, model_folder
 
 # In the order they start; they stop in the opposite one, so that nothing asks a store that has gone.
@@ -75,20 +75,32 @@ def ranker_folder(data_dir: Path) -> Path:
     return next((place for place in places if place.is_dir()), places[0])
 
 
-def start_service(service: str, settings: Mapping[str, str], *, log: Path | None = None) -> Child:
-    """Starts `python -m services.NAME` with these settings alone; it is not ready yet."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KEEPSAKE_")}
-    return start(
-        deployed_name(service),
-        [sys.executable, "-m", f"services.{service}"],
-        env=kept | {"PYTHONUNBUFFERED": "1"} | dict(settings),
-        log=log,
-        cwd=ROOT,
-    )
+class Service(Server):
+    """One of the services on 127.0.0.1. `settings` are all of its own: nothing reaches it from this process's environment."""
 
+    stop_timeout_s = 40.0  # more than the services' own grace
 
-def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=1.0, trust_env=False).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
+    def __init__(self, service: str, settings: Mapping[str, str], log: Path) -> None:
+        self.service = service
+        self.name = deployed_name(service)
+        self.settings = dict(settings)
+        self.log = log
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.settings['KEEPSAKE_PORT']}"
+
+    def _launch(self) -> Child:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("KEEPSAKE_")}
+        argv = [sys.executable, "-m", f"services.{self.service}"]
+        return start(self.name, argv, env=kept | {"PYTHONUNBUFFERED": "1"} | self.settings, log=self.log, cwd=ROOT)
+
+    def _ready(self) -> bool:
+        connection = HTTPConnection("127.0.0.1", int(self.settings["KEEPSAKE_PORT"]), timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()

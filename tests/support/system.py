@@ -14,10 +14,9 @@ from deploy import topics
 from deploy.local.broker import Broker
 from deploy.local.database import Database
 from deploy.local.paths import DEFAULT_DATA_DIR
-from deploy.local.services import SERVICES, Wiring, make_service_keys, ranker_folder
+from deploy.local.services import SERVICES, Service, Wiring, make_service_keys, ranker_folder
 from shared.kafka import KafkaSettings
 from tests.support.ports import free_port
-from tests.support.processes import ServiceProcess
 
 # Nothing waits longer than a test has to; what a test is about it sets itself.
 _QUICK = {
@@ -31,7 +30,8 @@ _QUICK = {
 
 
 class System:
-    """Settings are given without their prefix: `System(…, min_chats=5)` sets KEEPSAKE_MIN_CHATS for every service.
+    """Settings are given without their prefix: `System(…, min_chats=5)` sets KEEPSAKE_MIN_CHATS for every service, and
+    `start("extraction", roles="stager")` a setting of one from then on.
 
     All methods block until done. In a coroutine that must go on meanwhile, call them through `asyncio.to_thread`.
     """
@@ -62,15 +62,12 @@ class System:
         }
         shared_settings = _variables(_QUICK | everyones | settings)
         self.services = {
-            service: ServiceProcess(
-                service,
-                self.wiring.url(service),
-                shared_settings | self.wiring.environment(service),
-                folder / f"{service}-{unique}.log",
+            service: Service(
+                service, shared_settings | self.wiring.environment(service), folder / f"{service}-{unique}.log"
             )
             for service in SERVICES
         }
-        self.replicas: list[ServiceProcess] = []
+        self.replicas: list[Service] = []
 
     @property
     def kafka_settings(self) -> KafkaSettings:
@@ -106,17 +103,17 @@ class System:
     def launch(self, *services: str, **settings: object) -> None:
         """Starts without waiting: for services that cannot be ready yet."""
         for service in services or SERVICES:
-            self.services[service].launch(**_variables(settings))
+            self.services[service].settings |= _variables(settings)
+            self.services[service].launch()
 
-    def replica(self, service: str, **settings: object) -> ServiceProcess:
+    def replica(self, service: str, **settings: object) -> Service:
         """Starts one more process of a service, on a port of its own, and waits until it is ready."""
         port = free_port()
         first = self.services[service]
-        log_file = first.log_file.with_name(f"{first.log_file.stem}-{port}.log")
-        replica = ServiceProcess(service, f"http://127.0.0.1:{port}", first.settings, log_file)
+        log = first.log.with_name(f"{first.log.stem}-{port}.log")
+        replica = Service(service, first.settings | _variables({"port": port} | settings), log)
         self.replicas.append(replica)
-        replica.launch(**_variables({"port": port} | settings))
-        replica.wait_ready()
+        replica.start()
         return replica
 
     def close(self) -> None:
@@ -134,10 +131,14 @@ class System:
             self.services[service].kill()
 
     def log(self, service: str) -> str:
-        return self.services[service].log
+        """All that a service wrote since its first start."""
+        return self.services[service].log.read_text(errors="replace")
 
     def logs(self) -> Iterable[tuple[str, str]]:
-        return [(process.service, process.log) for process in (*self.services.values(), *self.replicas) if process.log]
+        """Name and log of each service that was started."""
+        for service in (*self.services.values(), *self.replicas):
+            if service.process is not None:
+                yield service.name, service.log.read_text(errors="replace")
 
 
 def _variables(settings: dict[str, Any]) -> dict[str, str]:
