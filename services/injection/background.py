@@ -1,7 +1,7 @@
 """What an answer leaves to write: uses and new vectors, sent to the store after the answer."""
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -19,7 +19,7 @@ from shared.rpc.errors import RpcError
 log = structlog.get_logger()
 T = TypeVar("T")
 
-PAUSE_S = 0.5
+PAUSE_S = 1.0
 MAX_QUEUED = 5_000
 MAX_PER_CALL = 200
 _LOOP = "background_writes"
@@ -74,14 +74,11 @@ def _puts(queued: Iterable[tuple[str, str, str, m.FactVector]]) -> Iterator[m.Pu
 
 
 def _records(queued: Iterable[tuple[str, str, UUID]]) -> Iterator[m.RecordUse]:
-    """One call counts a fact once: the second use of a fact by the same person goes into a second call."""
-    seen: Counter[tuple[str, str, UUID]] = Counter()
-    calls: defaultdict[tuple[str, str, int], list[UUID]] = defaultdict(list)
-    for use in queued:
-        calls[use[0], use[1], seen[use]].append(use[2])
-        seen[use] += 1
+    of_person: defaultdict[tuple[str, str], list[UUID]] = defaultdict(list)
+    for tenant, user, fact in queued:
+        of_person[tenant, user].append(fact)
     at = datetime.now(UTC)
-    for (tenant, user, _), facts in calls.items():
+    for (tenant, user), facts in of_person.items():
         for some in _pages(facts):
             yield m.RecordUse(tenant=tenant, user=user, fact_ids=some, at=at)
 

@@ -270,7 +270,7 @@ class PutVectors(Message):
 
 
 class RecordUse(Message):
-    """Counts one use of each fact."""
+    """Counts a use of a fact for each time its id stands in `fact_ids`: several answers to one person travel in one call."""
 
     tenant: Id
     user: Id
