@@ -47,6 +47,7 @@ FROM_STATUS: dict[int, Code] = {
     401: "unauthenticated",
     403: "permission_denied",
     404: "unimplemented",
+    413: "resource_exhausted",
     429: "unavailable",
     502: "unavailable",
     503: "unavailable",
