@@ -2,15 +2,18 @@
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
+from fastapi import Query
 from pydantic import TypeAdapter, ValidationError
 
 from shared.problems import Problem
 
 Key = TypeVar("Key")
 
-MAX_LENGTH = 1000
+PageSize = Annotated[int, Query(ge=1, le=200)]
+# Two ids of 200 code points, each of four bytes, in base 64, and a time.
+PageCursor = Annotated[str | None, Query(max_length=3000)]
 
 
 class Cursor(Generic[Key]):

@@ -8,6 +8,9 @@ from typing import Literal
 from uuid import UUID
 
 from shared.events import ChangeType
+from shared.text.normal import ContentError, clean_content
+from shared.text.refused import has_contact_data, has_markup
+from shared.text.secrets import has_secret
 
 State = Literal["active", "pending", "superseded", "retired", "deleted", "rejected"]
 PendingReason = Literal["limit", "approval", "sensitive", "contested"]
@@ -32,11 +35,12 @@ MAX_WAITING = 10
 
 
 class Refused(Exception):
-    """A rule says no. `code` is stable; `existing` is the fact that already says it, of a duplicate."""
+    """A rule says no. `code` is stable, `detail` says more without quoting; `existing` is the fact that already says it, of a duplicate."""
 
-    def __init__(self, code: Code, existing: UUID | None = None) -> None:
+    def __init__(self, code: Code, detail: str = "", *, existing: UUID | None = None) -> None:
         super().__init__(code)
         self.code: Code = code
+        self.detail = detail
         self.existing = existing
 
 
@@ -105,10 +109,28 @@ class Slots:
         return max(0, self.maximum - self.used)
 
 
-def check_slot(slots: Slots, *, given_back: int = 0) -> None:
-    """`given_back` counts facts of the same scope that leave in the same transaction. Raises Refused (`limit_reached`)."""
-    if slots.used - given_back >= slots.maximum:
+def check_slot(slots: Slots) -> None:
+    """Raises Refused (`limit_reached`). Slots must have been counted under the person's lock, after what gives its place had gone."""
+    if slots.free == 0:
         raise Refused("limit_reached")
+
+
+def checked_content(raw: str, origin: Origin) -> str:
+    """The content as it is kept: NFC, trimmed, one line of at most 500 code points.
+
+    Raises Refused: `invalid` (detail blank, too_long or unprintable), `secret`; and `markup`, `contact_data` of what no person typed.
+    """
+    try:
+        content = clean_content(raw)
+    except ContentError as error:
+        raise Refused("invalid", f"content: {error.reason}") from None
+    if has_secret(content):
+        raise Refused("secret")
+    if origin != "person" and has_markup(content):
+        raise Refused("markup")
+    if origin != "person" and has_contact_data(content):
+        raise Refused("contact_data")
+    return content
 
 
 def first_day(stated: str) -> date:

@@ -57,13 +57,10 @@ def test_a_lock_holds_against_runs_but_a_supersede_waits() -> None:
 
 def test_a_full_scope_takes_no_more() -> None:
     rules.check_slot(Slots(used=19, maximum=20))
-    rules.check_slot(Slots(used=20, maximum=20), given_back=1)
     for full in (Slots(used=20, maximum=20), Slots(used=25, maximum=20), Slots(used=0, maximum=0)):
         with pytest.raises(Refused, match="limit_reached"):
             rules.check_slot(full)
     assert Slots(used=25, maximum=20).free == 0
-    with pytest.raises(Refused):  # a cap lowered below what is there: a swap does not help
-        rules.check_slot(Slots(used=25, maximum=20), given_back=1)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +91,32 @@ def test_past_means_the_last_day_has_gone() -> None:
     assert rules.is_past("2027-05-14", date(2027, 5, 15))
     assert not rules.is_past("2027-05", date(2027, 5, 31))
     assert rules.is_past("2026", date(2027, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        ("  likes tea \n", "likes tea"),
+        ("e\u0301t\u00e9", "\u00e9t\u00e9"),
+        ("x" * 500, "x" * 500),
+        ("see https://example.org or ada@example.org", "see https://example.org or ada@example.org"),
+    ],
+)
+def test_what_a_person_types_is_kept(raw: str, kept: str) -> None:
+    assert rules.checked_content(raw, "person") == kept
+
+
+@pytest.mark.parametrize("raw", ["", "  ", "a\0b", "a\nb", "a\u2028b", "a\u202eb", "\ud800", "x" * 501, "e\u0301" * 501])
+def test_what_is_no_content(raw: str) -> None:
+    with pytest.raises(Refused, match="invalid"):
+        rules.checked_content(raw, "person")
+
+
+def test_secrets_are_refused_of_all_and_markup_and_contact_data_of_agents() -> None:
+    with pytest.raises(Refused, match="secret"):
+        rules.checked_content("my key is sk-proj-4f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c", "person")
+    for origin in ("agent", "extraction"):
+        with pytest.raises(Refused, match="markup"):
+            rules.checked_content("see https://example.org", origin)
+        with pytest.raises(Refused, match="contact_data"):
+            rules.checked_content("reach me at ada@example.org", origin)
