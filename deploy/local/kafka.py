@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import sys
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -133,12 +132,3 @@ def _java_is_there() -> bool:
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(\d+)', done.stderr)
     return done.returncode == 0 and version is not None and int(version[1]) >= _OLDEST_JAVA
-
-
-if __name__ == "__main__":
-    from deploy.local.settings import load
-
-    try:
-        print(f"Apache Kafka {VERSION}: {fetch(load().data_dir)}")
-    except DeployError as error:
-        sys.exit(str(error))

@@ -11,13 +11,43 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deploy.errors import DeployError
 
 LAST_LINES = 15
+
+
+class Stopped(Exception):
+    """Somebody asked for the end: Ctrl-C, SIGTERM, or a closed terminal."""
+
+
+class Interruption:
+    """Raises Stopped where a signal finds the program, but never between the birth of a child and the note of it."""
+
+    def __init__(self) -> None:
+        self._shielded = False
+        self._asked = False
+
+    def ask(self) -> None:
+        self._asked = True
+        if not self._shielded:
+            raise Stopped
+
+    @contextmanager
+    def shield(self) -> Iterator[None]:
+        self._shielded = True
+        try:
+            yield
+        finally:
+            self._shielded = False
+        if self._asked:
+            raise Stopped
+
+
+interruption = Interruption()
 
 
 class Child:
@@ -146,7 +176,7 @@ def start(
     """Starts a part whose output is appended to `log`."""
     identity = {"user": user, "group": _group_of(user), "extra_groups": []} if user else {}
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with log.open("ab") as output, interruption.shield():
         process = subprocess.Popen(
             [str(word) for word in argv],
             stdin=subprocess.DEVNULL,
@@ -157,7 +187,7 @@ def start(
             start_new_session=True,
             **identity,  # type: ignore[call-overload]
         )
-    return Child(name, process, log, stop_signal)
+        return Child(name, process, log, stop_signal)
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-import shared.settings
 from deploy.errors import DeployError
 from deploy.local.paths import DEFAULT_DATA_DIR
 from shared.settings import KeepsakeSettings
@@ -38,8 +37,3 @@ class LocalSettings(KeepsakeSettings):
                 f"KEEPSAKE_LOCAL_PORT_OFFSET moves {part} to port {port}, which does not exist", exit_code=2
             )
         return port
-
-
-def load() -> LocalSettings:
-    """Exits with one line on a wrong setting."""
-    return shared.settings.load(LocalSettings, "deploy.local", [])
