@@ -95,8 +95,6 @@ class Settings(ServiceSettings, KafkaSettings):
     )
     retry_base_ms: int = Field(1000, ge=1, description="Wait after the first failed try; doubles with each.")
     retry_max_ms: int = Field(600_000, ge=1, description="Longest wait after a failed try.")
-        0.92, gt=0, le=1, description="Cosine from which a rewording of a deleted fact is the same fact."
-    )
     outbox_interval_ms: int = Field(200, ge=1, description="Pause between two looks at an empty outbox.")
 
     @property
