@@ -92,6 +92,8 @@ class Assembler:
         who.check_workspace(ask.workspace)
         listing = m.ListFacts(tenant=who.tenant, user=user, workspace=ask.workspace)
         request = Request(ask, listing, self._start_reading(ask), ends)
+        # The encoding starts before the request to the store is built.
+        await asyncio.sleep(0)
         try:
             listed = await self._store.list_facts(listing, timeout=ends - asyncio.get_running_loop().time())
             if listed.withheld is not None or not listed.facts:
