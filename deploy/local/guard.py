@@ -7,6 +7,7 @@ starter holds. When that end closes, what is still listed is stopped, last start
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 import psutil
@@ -32,15 +33,22 @@ def main() -> None:
 
 def _end(process: psutil.Process, stop_signal: int) -> None:
     """Stops a process and its group; `psutil.Process` keeps a reused process id from being hit."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.send_signal(stop_signal)
-        process.wait(GRACE_S)
-    except psutil.TimeoutExpired:
-        process.kill()
+    deadline = time.monotonic() + GRACE_S
+    while not _has_ended(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if process.is_running():
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """A process that nobody has waited for yet has ended too: some systems let it stand for seconds."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
-        pass
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        return True
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ class LocalSystem:
 
     def up(self) -> None:
         """Starts everything, each part once the one before it is ready. Raises DeployError."""
+        (self.data_dir / "run.json").unlink(missing_ok=True)
         self._refuse_ports_in_use()
         for name in ("postgres", self.broker.name, *map(deployed_name, SERVICES)):
             keep_one_older(self.data_dir / "logs" / f"{name}.log")
