@@ -19,6 +19,7 @@ from shared.web import create_app
 
 if TYPE_CHECKING:
     from services.extraction.models.client import ModelClient
+    from services.extraction.stager.stager import Stager
 
 log = structlog.get_logger()
 
@@ -47,6 +48,7 @@ class Extraction:
         self._store = MemoryStoreClient(settings.memory_store_url, settings.service_key.get_secret_value())
         self._models: dict[str, ModelClient] = {}
         self._worker: Worker | None = None
+        self._stager: Stager | None = None
         if "worker" in settings.roles:
             self._models = build_models(settings.entries(), probe_s=settings.breaker_probe_ms / 1000)
             self._worker = Worker(settings, self._store, self._models, self._loops, self._stop)
@@ -63,11 +65,10 @@ class Extraction:
             roles.append(asyncio.create_task(self._worker.run(), name="worker"))
         if "stager" in self._settings.roles:
             # FastStream and aiokafka are not needed by a process that only works.
-            from services.extraction.stager import run_stager  # noqa: PLC0415
+            from services.extraction.stager.stager import Stager  # noqa: PLC0415
 
-            roles.append(
-                asyncio.create_task(run_stager(self._settings, self._store, self._loops, self._stop), name="stager")
-            )
+            self._stager = Stager(self._settings, self._store, self._loops, self._stop)
+            roles.append(asyncio.create_task(self._stager.run(), name="stager"))
         for role in roles:
             role.add_done_callback(_end_process_with)
         async with AsyncExitStack() as connections:
@@ -81,7 +82,7 @@ class Extraction:
                 await asyncio.gather(*roles, return_exceptions=True)
 
     async def _not_ready(self) -> str | None:
-        return self._worker.not_ready if self._worker else None
+        return (self._worker and self._worker.not_ready) or (self._stager and self._stager.not_ready) or None
 
 
 def _end_process_with(role: "asyncio.Task[None]") -> None:

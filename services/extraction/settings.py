@@ -3,19 +3,14 @@
 from pydantic import Field, field_validator
 
 from services.extraction.models.entries import ModelSettings
-from shared.kafka import KafkaSettings
+from services.extraction.stager.settings import StagerSettings
 from shared.settings import CommaSeparated, ServiceSettings, StoreClientSettings
 
 
-class ExtractionSettings(ServiceSettings, StoreClientSettings, KafkaSettings, ModelSettings):
+class ExtractionSettings(ServiceSettings, StoreClientSettings, StagerSettings, ModelSettings):
     port: int = Field(8004, ge=0, le=65535, description="Port to listen on: probes and metrics only.")
     roles: CommaSeparated = Field(
         ("stager", "worker"), description="What this process does: `stager`, `worker` or both."
-    )
-    instance_id: str | None = Field(
-        None,
-        max_length=200,
-        description="Name of this replica, the same after each restart: a restart then costs no rebalance.",
     )
     worker_concurrency: int = Field(4, ge=1, le=64, description="Runs that one process works on at once.")
     poll_interval_ms: int = Field(
