@@ -20,7 +20,7 @@ def _interval(value: object) -> object:
     """`90s`, `15m`, `3h`, `1d`."""
     if isinstance(value, str) and value[:-1].isdigit() and value[-1:] in _UNITS:
         return timedelta(seconds=int(value[:-1]) * _UNITS[value[-1]])
-    if isinstance(value, timedelta):
+    if value is None or isinstance(value, timedelta):
         return value
     raise ValueError("write a number and s, m, h or d, as in 15m")
 
