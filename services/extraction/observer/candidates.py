@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, cast, get_args
 
-from services.extraction.observer.own_words import is_own
+from services.extraction.observer.own_words import Prompt
 from shared.rpc.messages import Candidate, CandidateRecord, Category, Confidence, Evidence
 from shared.text.normal import MAX_CONTENT, MAX_QUOTE, ContentError, clean_content, fold_whitespace
 
@@ -24,18 +24,19 @@ def select(items: Sequence[Mapping[str, Any]], prompts: Mapping[str, str], limit
 
     `prompts` are the window's, by event id. Reasons: invalid, quote_not_found, over_limit.
     """
-    records = [check(item, prompts) for item in items[:MAX_RECORDS]]
+    read = {event_id: Prompt(text) for event_id, text in prompts.items()} if items else {}
+    records = [check(item, read) for item in items[:MAX_RECORDS]]
     good = [record for record in records if record.dropped is None]
     over = [CandidateRecord(candidate=record.candidate, dropped="over_limit") for record in good[limit:]]
     return [*good[:limit], *over, *(record for record in records if record.dropped)]
 
 
-def check(item: Mapping[str, Any], prompts: Mapping[str, str]) -> CandidateRecord:
+def check(item: Mapping[str, Any], prompts: Mapping[str, Prompt]) -> CandidateRecord:
     content = next((item[key] for key in CONTENT_KEYS if item.get(key)), "")
     confidence = _word(item.get("confidence"))
     cleaned = _cleaned(content)
     given = _evidence(item)
-    found = [evidence for evidence in given if is_own(evidence.quote, prompts.get(evidence.event_id, ""))]
+    found = [each for each in given if each.event_id in prompts and prompts[each.event_id].has_own(each.quote)]
     dropped = None
     if cleaned is None or confidence not in _CONFIDENCES:
         dropped = "invalid"
@@ -43,7 +44,7 @@ def check(item: Mapping[str, Any], prompts: Mapping[str, str]) -> CandidateRecor
         dropped = "quote_not_found"
     category = _word(item.get("category"))
     candidate = Candidate(
-        content=plain(content, MAX_CONTENT) if cleaned is None else cleaned,
+        content=plain(content, MAX_CONTENT).strip() if cleaned is None else cleaned,
         category=cast(Category, category) if category in _CATEGORIES else "other",
         sensitive=item.get("sensitive") is True or _word(item.get("sensitive")) == "true",
         confidence=cast(Confidence, confidence) if confidence in _CONFIDENCES else "low",

@@ -1,5 +1,6 @@
 """The observer: one question to the model, what in this window is worth remembering."""
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,14 @@ async def observe(run: ClaimedRun, model: "ModelClient", turn: Turn, limit: int)
     room = model.entry.context_tokens - len(system.encode()) // 3 - _REPLY_TOKENS
     window = window_text(run.chats, zone=run.zone, max_tokens=room)
     items = await model.items(PROPOSE, system, window, turn)
-    return select(items, {chat.event_id: chat.prompt for chat in run.chats}, limit)
+    prompts = {chat.event_id: chat.prompt for chat in run.chats}
+    if sum(map(len, prompts.values())) > _LONG:
+        return await asyncio.to_thread(select, items, prompts, limit)
+    return select(items, prompts, limit)
+
+
+# Prompts above this, together, are looked through in a thread.
+_LONG = 64 * 1024
 
 
 # Room for the reply, the tool's schema and what the person cannot see.

@@ -4,6 +4,7 @@ Coarse on purpose: a quote counts as long as it stands once outside these parts.
 """
 
 import re
+from collections.abc import Iterator
 
 from shared.text.normal import find_quote, fold_whitespace
 
@@ -33,10 +34,11 @@ _FOREIGN = (
         r"|you are (?:an?|the) [^\n]{0,80}\b(?:assistant|bot|ai|agent|model)\b).*",
         _TO_THE_END,
     ),
-    # a text to work on, from the colon on
+    # a text to work on, from the colon on; the verb begins a sentence or follows "please", "you" or "and"
     re.compile(
-        r"(?:^|[.!?]\s|\b(?:please|you|and)\s)[ \t]*(?:translate|summari[sz]e|proofread|rewrite|rephrase|paraphrase|edit|correct"
-        r"|improve|shorten|analy[sz]e|reply to|respond to|write|draft|compose|pretend|imagine)\b[^:\n]{0,120}:.*",
+        r"(?=[acdeiprstw])(?:^|(?<=[.!?]\s)|(?<=\bplease\s)|(?<=\byou\s)|(?<=\band\s))(?:translate|summari[sz]e|proofread"
+        r"|rewrite|rephrase|paraphrase|edit|correct|improve|shorten|analy[sz]e|reply to|respond to|write|draft|compose"
+        r"|pretend|imagine)\b[^:\n]{0,120}:.*",
         _TO_THE_END,
     ),
 )
@@ -52,21 +54,28 @@ def without_memory_blocks(text: str) -> str:
     )
 
 
-def is_own(quote: str, prompt: str) -> bool:
-    """Whether the quote stands in the prompt (see `find_quote`), at least once outside of what is not the person's own."""
-    if not find_quote(quote, prompt):
-        return False
-    folded = fold_whitespace(quote)
-    foreign = 0
-    rest = prompt
+class Prompt:
+    """A prompt that quotes are looked up in. Told apart once; each look then costs a search."""
+
+    def __init__(self, text: str) -> None:
+        self._folded = fold_whitespace(text)
+        self._foreign = [fold_whitespace(part) for part in _foreign_parts(text)]
+
+    def has_own(self, quote: str) -> bool:
+        """Whether the quote stands in the prompt (see `find_quote`), at least once outside of what is not the person's own."""
+        if not find_quote(quote, self._folded):
+            return False
+        folded = fold_whitespace(quote)
+        return self._folded.count(folded) > sum(part.count(folded) for part in self._foreign)
+
+
+def _foreign_parts(prompt: str) -> Iterator[str]:
+    """Parts that do not overlap: each rule looks at what the rules before it have left."""
     for pattern in _FOREIGN:
-        for found in pattern.finditer(rest):
-            if len(found[0].split()) >= _MIN_WORDS or len(found[0]) >= _MIN_SIGNS:
-                foreign += fold_whitespace(found[0]).count(folded)
-        rest = pattern.sub(_blank_long, rest)
-    return fold_whitespace(prompt).count(folded) > foreign
-
-
-def _blank_long(found: re.Match[str]) -> str:
-    long = len(found[0].split()) >= _MIN_WORDS or len(found[0]) >= _MIN_SIGNS
-    return "\n" if long else found[0]
+        left, position = [], 0
+        for found in pattern.finditer(prompt):
+            if len(found[0].split(None, _MIN_WORDS)) >= _MIN_WORDS or len(found[0]) >= _MIN_SIGNS:
+                yield found[0]
+                left.append(prompt[position : found.start()])
+                position = found.end()
+        prompt = "\n".join([*left, prompt[position:]])

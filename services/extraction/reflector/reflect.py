@@ -80,19 +80,26 @@ def _candidate(index: int, candidate: Candidate) -> dict[str, Any]:
     return {"candidate": index, **fields, "quotes": [evidence.quote for evidence in candidate.evidence]}
 
 
+def _index(value: object) -> int | None:
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 5:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
 def read_decisions(items: Sequence[Mapping[str, Any]], count: int) -> list[Decision]:
     """The first valid decision on each candidate; who has none is skipped, with `undecided` or what was wrong as the reason."""
     decided: dict[int, Decision] = {}
     wrong: dict[int, str] = {}
     for item in items:
-        index = item.get("candidate")
-        if isinstance(index, str) and index.strip().isdecimal():
-            index = int(index)
-        if not isinstance(index, int) or not 0 <= index < count or index in decided:
+        index = _index(item.get("candidate"))
+        if index is None or index >= count or index in decided:
             continue
         action, scope = item.get("action"), item.get("scope", "workspace")
-        if action not in _ACTIONS or scope not in _SCOPES:
-            wrong[index] = "unknown action" if action not in _ACTIONS else "unknown scope"
+        if not isinstance(action, str) or action not in _ACTIONS:
+            wrong[index] = "unknown action"
+            continue
+        if not isinstance(scope, str) or scope not in _SCOPES:
+            wrong[index] = "unknown scope"
             continue
         target, content = item.get("target"), item.get("content")
         decided[index] = Decision(
