@@ -2,10 +2,11 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 
 from deploy.errors import DeployError
-from deploy.local import kafka
+from deploy.local import demo, kafka
 from deploy.local.output import say
 from deploy.local.processes import Stopped
 from deploy.local.settings import LocalSettings
@@ -21,12 +22,15 @@ def main(argv: Sequence[str]) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="start everything and keep it running until Ctrl-C")
+    commands.add_parser("demo", help="start everything, tell a short story, stop")
     commands.add_parser("kafka", help="fetch Apache Kafka's jars with Maven")
     command = parser.parse_args(argv).command
     settings = load(LocalSettings, "deploy.local", [])
     try:
         if command == "kafka":
             say(f"Apache Kafka {kafka.VERSION}: {kafka.fetch(settings.data_dir)}")
+        elif command == "demo":
+            _demo(settings)
         else:
             _run(settings)
     except Stopped:
@@ -42,6 +46,14 @@ def _run(settings: LocalSettings) -> None:
     with running(settings, echo=True) as system:
         _introduce(system)
         system.watch()
+
+
+def _demo(settings: LocalSettings) -> None:
+    say(f"Keepsake's demo, with its data in {settings.data_dir}")
+    begun = time.monotonic()
+    with running(settings, echo=False, forced=demo.SETTINGS) as system:
+        demo.tell(system)
+        say(f"\nThat took {time.monotonic() - begun:.0f} s with everything started. `make run` keeps it running.")
 
 
 def _introduce(system: LocalSystem) -> None:

@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, MappingProxyType
 
 from deploy import topics
 from deploy.errors import DeployError
@@ -30,11 +30,11 @@ _OUR_OWN = ("KEEPSAKE_LOCAL_", "KEEPSAKE_KAFKA_", "KEEPSAKE_PORT", "KEEPSAKE_ADM
 class LocalSystem:
     """Postgres, a broker and the four services. `echo` prints the services' logs as they come."""
 
-    def __init__(self, settings: LocalSettings, *, echo: bool, **defaults: str) -> None:
+    def __init__(self, settings: LocalSettings, *, echo: bool, forced: Mapping[str, str]) -> None:
         self.settings = settings
         self.data_dir = settings.data_dir
         self._echo = echo
-        self._defaults = defaults
+        self._forced = forced
         self._followers: list[Follower] = []
         self._parts: list[Server] = []
         self._begun = time.monotonic()
@@ -160,12 +160,11 @@ class LocalSystem:
             "KEEPSAKE_RANKER_MODEL": str(ranker_folder(self.data_dir)),
             # A known member rejoins its group at once. Tansu has no such members.
             **({"KEEPSAKE_INSTANCE_ID": "local"} if self.broker.keeps_topics else {}),
-            **self._defaults,
         }
         log = self.data_dir / "logs" / f"{deployed_name(service)}.log"
         if self._echo:
             self._followers.append(Follower(deployed_name(service), log))
-        return Service(service, defaults | self.wiring.environment(service) | given, log)
+        return Service(service, defaults | self.wiring.environment(service) | given | dict(self._forced), log)
 
     def _tell_others(self) -> None:
         write_private(
@@ -182,13 +181,15 @@ class LocalSystem:
 
 
 @contextmanager
-def running(settings: LocalSettings, *, echo: bool, **defaults: str) -> Iterator[LocalSystem]:
+def running(
+    settings: LocalSettings, *, echo: bool, forced: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[LocalSystem]:
     """The whole system, started; all of it is stopped at the end, whatever the end is.
 
-    Raises DeployError, and Stopped at a signal. `defaults` are settings of the services that the environment does not give.
+    Raises DeployError, and Stopped at a signal. `forced` are settings of the services, whatever the environment says.
     """
     with _signals_as_exceptions(), locked(settings.data_dir, say):
-        system = LocalSystem(settings, echo=echo, **defaults)
+        system = LocalSystem(settings, echo=echo, forced=forced)
         try:
             system.up()
             yield system
