@@ -6,6 +6,7 @@ from services.memory_store.access.endpoints import router as access_router
 from services.memory_store.access.service import Access
 from services.memory_store.database import Database
 from services.memory_store.facts.endpoints import router as facts_router
+from services.memory_store.facts.reading import Views
 from services.memory_store.facts.service import Facts
 from services.memory_store.preferences.endpoints import router as preferences_router
 from services.memory_store.preferences.service import Preferences
@@ -27,6 +28,7 @@ def install(app: FastAPI, database: Database, settings: Settings) -> Access:
         stand_ins=stand_ins,
     )
     app.state.access = app.state.authenticator = access
+    app.state.views = Views(database=database)
     app.state.facts = Facts(database=database, stand_ins=stand_ins)
     app.state.overview = Overview(database=database, models=models, stand_ins=stand_ins, rules=rules)
     app.state.preferences = Preferences(

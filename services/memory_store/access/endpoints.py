@@ -57,7 +57,7 @@ async def mint_token(
 
 
 @router.get("/v1/tenants", summary="All tenants")
-async def list_tenants(access: Service, who: Operator, limit: PageSize = 100, cursor: PageCursor = None) -> TenantList:
+async def list_tenants(access: Service, _: Operator, limit: PageSize = 100, cursor: PageCursor = None) -> TenantList:
     return await access.list_tenants(cursor, limit)
 
 

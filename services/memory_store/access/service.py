@@ -53,12 +53,8 @@ class Access:
             raise RpcError("unauthenticated")
         if ask.tenant is not None and ask.tenant != found.tenant:
             raise RpcError("not_found", "this tenant is not there")
-        if found.kind == "key":
-            actor = f"key:{found.id}"
-        else:
-            actor = f"user:{found.usr}" if found.usr is not None else f"token:{found.id}"
         return AuthenticateReply(
-            actor=actor,
+            actor=f"{found.kind}:{found.id}" if found.usr is None else f"user:{found.usr}",
             tenant=found.tenant,
             scopes=found.scopes,
             user=found.usr,

@@ -159,6 +159,11 @@ def _days(stated: str) -> tuple[date, date]:
     return start, start.replace(day=calendar.monthrange(year, month)[1])
 
 
+def truth_ended(next_from: str | None, today: date) -> str:
+    """The `valid_to` of a superseded truth: where the next one begins, in the precision that was stated; else today."""
+    return next_from or today.isoformat()
+
+
 def is_past(valid_to: str | None, today: date) -> bool:
     """Whether its truth has ended: `valid_to` is inclusive, `today` is the UTC day."""
     return valid_to is not None and last_day(valid_to) < today

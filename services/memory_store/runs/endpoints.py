@@ -44,6 +44,7 @@ async def ask_for_run(
 
 @router.get("/v1/runs", summary="Runs, newest first")
 async def runs(
+    *,
     overview: Service,
     who: Own,
     user: MaybeId = None,
@@ -52,7 +53,7 @@ async def runs(
     limit: PageSize = 50,
     cursor: PageCursor = None,
 ) -> RunList:
-    return await overview.runs(who, user, workspace, outcome, cursor, limit)
+    return await overview.runs(who, user, workspace, outcome=outcome, cursor=cursor, limit=limit)
 
 
 @router.get("/v1/runs/{run_id}", summary="One run with its candidates, decisions and what became of them")
@@ -67,6 +68,7 @@ async def retry(overview: Service, who: Own, run_id: UUID) -> Pending:
 
 @router.get("/v1/dead-letters", summary="Chats that were given up, newest first")
 async def dead_letters(
+    *,
     overview: Service,
     who: Own,
     user: MaybeId = None,
@@ -74,4 +76,4 @@ async def dead_letters(
     limit: PageSize = 50,
     cursor: PageCursor = None,
 ) -> DeadChatList:
-    return await overview.dead_chats(who, user, workspace, cursor, limit)
+    return await overview.dead_chats(who, user, workspace, cursor=cursor, limit=limit)

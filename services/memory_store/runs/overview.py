@@ -51,6 +51,7 @@ class Overview:
         who: Principal,
         user: str | None,
         workspace: str | None,
+        *,
         outcome: str | None,
         cursor: str | None,
         limit: int,
@@ -82,7 +83,7 @@ class Overview:
             return await self._pending(connection, run.workspace)
 
     async def dead_chats(
-        self, who: Principal, user: str | None, workspace: str | None, cursor: str | None, limit: int
+        self, who: Principal, user: str | None, workspace: str | None, *, cursor: str | None, limit: int
     ) -> DeadChatList:
         after = _DEAD.read(cursor)
         workspaces = _workspaces(who, workspace)
