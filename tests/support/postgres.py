@@ -19,8 +19,8 @@ _PASSWORDS = {"owner_password": "owner's for tests", "app_password": "app's for 
 class PostgresForTests:
     """`server` can be stopped, killed and started again; its databases stay."""
 
-    def __init__(self, folder: Path) -> None:
-        self.server = Postgres(folder / "postgres", free_port(), "superuser's for tests", durable=False)
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        self.server = Postgres(folder / "postgres", free_port(), "superuser's for tests", durable=durable)
         self.server.start()
         database.prepare(self.server, _TEMPLATE, **_PASSWORDS)
 
@@ -37,9 +37,9 @@ class PostgresForTests:
 
 
 @contextmanager
-def running_postgres() -> Iterator[PostgresForTests]:
+def running_postgres(*, durable: bool = False) -> Iterator[PostgresForTests]:
     with tempfile.TemporaryDirectory(prefix="keepsake-postgres-", ignore_cleanup_errors=True) as folder:
-        postgres = PostgresForTests(Path(folder))
+        postgres = PostgresForTests(Path(folder), durable=durable)
         try:
             yield postgres
         finally:
