@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 def one_line(text: str) -> str:
     """`text` without line ends of any kind: a fact cannot leave its bullet, whatever is stored."""
-    return text if len(text.splitlines()) <= 1 and not text.endswith(("\n", "\r")) else " ".join(text.split())
+    return text if text.splitlines() in ([text], []) else " ".join(text.split())
 
 
 def heading_line(heading: str) -> str:

@@ -9,8 +9,8 @@ Scores = Mapping[UUID, float]
 
 
 def newest_first(facts: Sequence[InjectableFact]) -> list[InjectableFact]:
-    """Last change or confirmation first; ties by use, then id."""
-    return sorted(facts, key=lambda fact: (-fact.newest_at.timestamp(), -fact.use_count, fact.id))
+    """Last change or confirmation first; ties by use, then id, as memory-store lists them."""
+    return sorted(facts, key=lambda fact: (fact.newest_at, fact.use_count, fact.id), reverse=True)
 
 
 def best_first(
