@@ -8,19 +8,20 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from deploy.local.database import Database as TestDatabase
+from deploy.local.database import Database as LocalDatabase
 from services.memory_store import rest
 from services.memory_store.access.service import ensure_tenant
 from services.memory_store.database import Database
 from services.memory_store.settings import ModelEntry, Settings
 from shared.loops import Loops
 from shared.web import create_app
+from tests.integration.memory_store.lab import Lab
 
 ADMIN_KEY = "the operator's key for tests"
 
 
 @pytest.fixture
-def settings(database: TestDatabase) -> Settings:
+def settings(database: LocalDatabase) -> Settings:
     return Settings(
         database_url=SecretStr(database.app_url),
         admin_key=SecretStr(ADMIN_KEY),
@@ -75,3 +76,13 @@ class Api(httpx.AsyncClient):
 async def api(app: FastAPI) -> AsyncIterator[Api]:
     async with Api(app) as client:
         yield client
+
+
+@pytest.fixture
+async def lab(database: LocalDatabase) -> AsyncIterator[Lab]:
+    opened = Database(database.app_url, size=20)
+    await opened.open()
+    made = Lab(opened, database)
+    await made.add_tenant("default")
+    yield made
+    await opened.close()

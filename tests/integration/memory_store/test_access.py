@@ -1,6 +1,7 @@
 import asyncio
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -44,8 +45,6 @@ async def test_a_key_opens_what_its_scopes_say_until_it_is_revoked(api: Api) -> 
 
 
 async def test_only_a_hash_of_a_key_is_kept(api: Api, database: Any) -> None:
-    import asyncpg
-
     key = (await api.post("/v1/keys", json={"name": "app", "scopes": ["tokens:mint", "facts:read"]})).json()["key"]
     token = (await api.as_holder(key).post("/v1/tokens", json={"user": "ada"})).json()["token"]
     connection = await asyncpg.connect(database.superuser_url)
