@@ -152,7 +152,7 @@ async def insert(
         bool(sources),
     )
     held = _held(row)
-    await _insert_sources(connection, author, held, sources)
+    await insert_sources(connection, author, held, sources)
     return held
 
 
@@ -191,13 +191,22 @@ def _checked(belief: dict[str, Any]) -> dict[str, Any]:
     return belief
 
 
+async def link_superseded(connection: Connection, old: Held, new: Held) -> None:
+    """Names the successor, which had to wait for the old fact's slot: no change of its own, it belongs to the superseding version."""
+    await connection.execute("UPDATE fact SET superseded_by = $2 WHERE id = $1", old.id, new.id)
+    await connection.execute(
+        "UPDATE fact_version SET superseded_by = $3 WHERE fact_id = $1 AND version = $2", old.id, old.version, new.id
+    )
+
+
 async def add_evidence(connection: Connection, author: Author, fact: Held, sources: Sequence[Source]) -> None:
     """The fact was said again: no new version, since nothing else is believed."""
     await connection.execute("UPDATE fact SET last_confirmed_at = statement_timestamp() WHERE id = $1", fact.id)
-    await _insert_sources(connection, author, fact, sources)
+    await insert_sources(connection, author, fact, sources)
 
 
-async def _insert_sources(connection: Connection, author: Author, fact: Held, sources: Sequence[Source]) -> None:
+async def insert_sources(connection: Connection, author: Author, fact: Held, sources: Sequence[Source]) -> None:
+    """Adds where a version came from; what is there already stays once."""
     if not sources:
         return
     await connection.execute(

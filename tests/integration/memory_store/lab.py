@@ -30,7 +30,7 @@ def chat(event_id: str, user: str | None = "ann", **fields: Any) -> ChatComplete
 
 
 @dataclass
-class Store:
+class Lab:
     database: Database
     local: LocalDatabase
     rules: DueRules = AT_ONCE
