@@ -3,6 +3,7 @@
 Ids (tenant, user, workspace, thread, event_id) are opaque: 1–200 code points, compared byte for byte, never trimmed or folded.
 """
 
+import re
 import unicodedata
 from collections.abc import Collection
 from typing import Annotated
@@ -17,6 +18,7 @@ STAND_INS = ("null", "undefined", "none", "nan", "anonymous", "guest", "[object 
 
 # Cc control, Cs surrogate, Co private use: invisible or without agreed meaning, so two ids could look the same and differ.
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cs", "Co"})
+_PLAIN = re.compile(r"[A-Za-z0-9\-._~]*")
 
 
 def check_id(value: str) -> str:
@@ -40,9 +42,14 @@ def is_anonymous(user: str | None, stand_ins: Collection[str] = STAND_INS) -> bo
 
 def partition_key(tenant: str, user: str | None, workspace: str) -> bytes:
     """`tenant/user/workspace`, each percent-encoded but for `A–Z a–z 0–9 - . _ ~`; an anonymous user is empty."""
-    return "/".join(quote(part, safe="") for part in (tenant, user or "", workspace)).encode()
+    return f"{_quoted(tenant)}/{_quoted(user or '')}/{_quoted(workspace)}".encode()
+
+
+def _quoted(part: str) -> str:
+    # Most ids need no quoting, and to see that costs a third of it.
+    return part if _PLAIN.fullmatch(part) else quote(part, safe="")
 
 
 def change_key(tenant: str, user: str) -> bytes:
     """The key of `memory.changes`: `tenant/user`."""
-    return f"{quote(tenant, safe='')}/{quote(user, safe='')}".encode()
+    return f"{_quoted(tenant)}/{_quoted(user)}".encode()
