@@ -10,7 +10,7 @@ STATES: tuple[State, ...] = get_args(State)
 ACTS: tuple[Act, ...] = get_args(Act)
 
 # Written out a second time, on purpose: a change of the table must be meant.
-EXPECTED = {
+EXPECTED: dict[str, dict[str, str | None]] = {
     "edit": {"active": "active", "pending": "pending"},
     "move": {"active": "active", "pending": "pending"},
     "approve": {"pending": "active", "active": None},
@@ -106,7 +106,9 @@ def test_what_a_person_types_is_kept(raw: str, kept: str) -> None:
     assert rules.checked_content(raw, "person") == kept
 
 
-@pytest.mark.parametrize("raw", ["", "  ", "a\0b", "a\nb", "a\u2028b", "a\u202eb", "\ud800", "x" * 501, "e\u0301" * 501])
+@pytest.mark.parametrize(
+    "raw", ["", "  ", "a\0b", "a\nb", "a\u2028b", "a\u202eb", "\ud800", "x" * 501, "e\u0301" * 501]
+)
 def test_what_is_no_content(raw: str) -> None:
     with pytest.raises(Refused, match="invalid"):
         rules.checked_content(raw, "person")
