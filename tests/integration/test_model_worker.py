@@ -315,3 +315,58 @@ async def test_a_model_nobody_configured_releases(store: FakeStore, model: Scrip
     assert isinstance(end, FailRun)
     assert (end.outcome, end.reason) == ("released", "unknown_model")
     assert end.retry_after_ms > 0
+
+
+PROPOSED = {
+    "candidates": [
+        {"content": f"User {n}", "confidence": "high", "evidence": [{"event_id": "a-1", "quote": quote}]}
+        for n, quote in enumerate(("I like tea", "I am a"))
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("reply", "contents"),
+    [
+        ({"call": PROPOSED}, ["User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "fence"}, ["User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "prose"}, ["User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "think"}, ["User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "bare_list"}, ["User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "renamed_key"}, ["User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "bad_escape"}, ["\\u12 \\x User 0", "User 1"]),
+        ({"call": PROPOSED, "as": "cut"}, ["User 0"]),
+        ({"calls": [PROPOSED, PROPOSED]}, ["User 0", "User 1"]),
+        ({"calls": [{"candidates": []}, PROPOSED]}, ["User 0", "User 1"]),
+        ({"calls": ["{", PROPOSED]}, ["User 0", "User 1"]),
+        ({"text": "x" * 1_000_000}, None),
+        ({"text": "<think></think>", "repeat": 70_000}, None),
+        ({"call": '{"candidates": [' + "{" * 1_000_000}, None),
+    ],
+)
+async def test_replies_of_every_shape_are_read_or_fail_cleanly(
+    store: FakeStore, model: ScriptedModel, reply: dict[str, Any], contents: list[str] | None
+) -> None:
+    model.script({"phase": "observer", "reply": reply})
+    store.add("a", said("a"))
+    async with working(store, entry(model, timeout_s=10)):
+        await until(lambda: bool(store.ends))
+    end = store.ends[0]
+    if contents is None:
+        assert isinstance(end, FailRun)
+        assert end.outcome in ("no_tool_call", "unreadable")
+    else:
+        assert isinstance(end, CompleteRun)
+        assert [each.candidate.content for each in end.candidates if not each.dropped] == contents
+
+
+@pytest.mark.parametrize(("output", "given"), [("tool", "tools"), ("json_schema", "json_schema"), ("text", "text")])
+async def test_a_pinned_mode_is_the_only_one(store: FakeStore, model: ScriptedModel, output: str, given: str) -> None:
+    store.add("a", said("a"))
+    async with working(store, entry(model, output=output), worker_concurrency=1):
+        await until(lambda: len(store.ends) == 1)
+        model.script({"reply": {"status": 400}})
+        store.add("b", said("b"))
+        await until(lambda: len(store.ends) == 2)
+    assert outcomes(store) == ["complete", "model_failed"]
+    assert {request["given"] for request in model.requests} == {given}

@@ -35,9 +35,10 @@ import asyncio
 import json
 import re
 import socket
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -316,6 +317,27 @@ def completion(asked: Asked, said: Json) -> Json:
             "total_tokens": tokens_in + tokens_out,
         },
     }
+
+
+@contextmanager
+def running_model() -> Iterator[ScriptedModel]:
+    """A server in a thread of its own, for tests that block."""
+    model = ScriptedModel()
+    started, stop = threading.Event(), threading.Event()
+
+    async def run() -> None:
+        async with model:
+            started.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="scripted-model")
+    thread.start()
+    try:
+        started.wait(10)
+        yield model
+    finally:
+        stop.set()
+        thread.join(10)
 
 
 def main() -> None:

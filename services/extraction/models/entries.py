@@ -2,12 +2,14 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from shared.settings import KeepsakeSettings
 
 DEFAULT_ENTRY = "default"
 Output = Literal["auto", "tool", "json_schema", "text"]
+ProviderModel = Annotated[str, Field(pattern=r"^[a-z0-9-]+:.+$")]
+BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/]+")]
 
 
 class ModelEntry(BaseModel):
@@ -16,8 +18,8 @@ class ModelEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    model: Annotated[str, Field(pattern=r"^[a-z0-9-]+:.+$")]
-    base_url: str | None = None
+    model: ProviderModel
+    base_url: BaseUrl | None = None
     api_key: SecretStr | None = None
     output: Output = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
@@ -30,18 +32,21 @@ class ModelSettings(KeepsakeSettings):
         description="JSON list of `{name, model, base_url, api_key, output, timeout_s, context_tokens}`; the first is the default. "
         "None: the offline extractor serves.",
     )
-    model: str | None = Field(None, description="Short form of one entry: `provider:model`.")
-    model_base_url: str | None = Field(None, description="Its base URL, including `/v1`.")
+    model: ProviderModel | None = Field(None, description="Short form of one entry: `provider:model`.")
+    model_base_url: BaseUrl | None = Field(None, description="Its base URL, including `/v1`.")
     model_api_key: SecretStr | None = Field(None, description="Its key.")
+
+    @field_validator("models")
+    @classmethod
+    def _own_names(cls, models: list[ModelEntry]) -> list[ModelEntry]:
+        if len({entry.name for entry in models}) != len(models):
+            raise ValueError("two entries have one name")
+        return models
 
     @model_validator(mode="after")
     def _one_form(self) -> "ModelSettings":
         if self.models and self.model:
             raise ValueError("give KEEPSAKE_MODELS or KEEPSAKE_MODEL, not both")
-        names = [entry.name for entry in self.models]
-        if len(set(names)) != len(names):
-            raise ValueError("two entries of KEEPSAKE_MODELS have one name")
-        self.entries()
         return self
 
     def entries(self) -> list[ModelEntry]:

@@ -98,6 +98,10 @@ class Gate:
         if self._looks >= LOOKS and not self.asking:
             self._judge(outage=False)
 
+    def give_up(self) -> None:
+        """No more looks for other batches: who waits for a verdict is given the benefit of the doubt."""
+        self._judge(outage=True)
+
     async def _suspect(self, turn: Turn) -> bool:
         verdict: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._suspects.append(verdict)

@@ -23,7 +23,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.profiles import ModelProfile
-from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -50,25 +50,28 @@ class Reply:
 
 def build_model(entry: ModelEntry) -> Model:
     """Raises ValueError with a line for the operator where the entry cannot be used."""
-    name, _, model = entry.model.partition(":")
+    kind, _, model = entry.model.partition(":")
     api_key = entry.api_key.get_secret_value() if entry.api_key else None
+    given = {key: value for key, value in (("base_url", entry.base_url), ("api_key", api_key)) if value}
     try:
-        if name in ("openai", "openai-chat"):
-            openai = OpenAIProvider(base_url=entry.base_url, api_key=api_key)
-            return OpenAIChatModel(model, provider=openai, profile=ModelProfile(thinking_tags=_NO_TAGS))
-
-        def provider(kind: str) -> Provider[Any]:
-            return infer_provider_class(kind)(
-                **{key: value for key, value in (("base_url", entry.base_url), ("api_key", api_key)) if value}
+        provider = infer_provider_class(kind)
+    except ValueError:
+        raise ValueError(f"entry {entry.name}: {kind} is no provider that is known") from None
+    except ImportError:
+        raise ValueError(f"entry {entry.name}: install pydantic-ai-slim[{kind}] to use provider {kind}") from None
+    try:
+        if kind in ("openai", "openai-chat"):
+            profile = ModelProfile(thinking_tags=_NO_TAGS)
+            return OpenAIChatModel(
+                model, provider=OpenAIProvider(base_url=entry.base_url, api_key=api_key), profile=profile
             )
-
-        return infer_model(entry.model, provider_factory=provider)
-    except ImportError as error:
-        raise ValueError(f"entry {entry.name}: provider {name} needs the Python package {error.name}") from None
-    except TypeError:
-        raise ValueError(f"entry {entry.name}: provider {name} takes no base_url or api_key of that kind") from None
-    except (UserError, ValueError):
-        raise ValueError(f"entry {entry.name}: {name} is no known provider, or its api_key is missing") from None
+        return infer_model(entry.model, provider_factory=lambda _: provider(**given))
+    except UserError:
+        raise ValueError(f"entry {entry.name}: provider {kind} needs an api_key") from None
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"entry {entry.name}: provider {kind} does not take what is given of base_url and api_key"
+        ) from None
 
 
 async def ask(model: Model, mode: Mode, tool: Tool, texts: tuple[str, str], timeout_s: float) -> Reply:

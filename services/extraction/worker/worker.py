@@ -211,6 +211,8 @@ class Worker:
         if not self._runs:
             return
         log.info("draining", runs=len(self._runs))
+        for gate in self._gates:
+            gate.give_up()
         grace_s = max(0.0, self._settings.shutdown_grace_s - RELEASE_S)
         await asyncio.wait(self._runs, timeout=grace_s)
         self._release.set()
