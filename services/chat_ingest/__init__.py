@@ -1,0 +1,1 @@
+"""chat-ingest: chats over HTTP → Kafka."""

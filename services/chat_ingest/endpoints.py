@@ -1,0 +1,86 @@
+"""The routes of chat-ingest."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from services.chat_ingest.publisher import (
+    Publisher,
+    chat_records,
+    keyed_event_ids,
+    new_event_ids,
+    request_record,
+)
+from services.chat_ingest.schemas import CHATS_SCHEMA, Accepted, BadChats, Chat, Deletion, Reset, read_chats
+from shared.auth import Principal, Requires
+from shared.ids import DEFAULT_WORKSPACE, MAX_ID_LENGTH
+from shared.telemetry.metrics import INGEST_CHATS
+
+router = APIRouter()
+
+CHATS = "/v1/chats"
+Writer = Annotated[Principal, Requires("chats:write")]
+
+
+@router.post(CHATS, status_code=202, response_model=Accepted, openapi_extra={"requestBody": CHATS_SCHEMA})
+async def post_chats(
+    request: Request,
+    who: Writer,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_ID_LENGTH)] = None,
+) -> Response:
+    """Takes one finished chat or a list of up to 500; answers once Kafka has all of them.
+
+    A list with one bad chat is refused whole. Sent again with the same event ids, or the same Idempotency-Key, each chat counts once.
+    """
+    try:
+        chats = read_chats(await request.body())
+        _check_owner(who, chats)
+        made = (
+            keyed_event_ids(who.tenant, idempotency_key, len(chats)) if idempotency_key else new_event_ids(len(chats))
+        )
+        event_ids = [chat.get("event_id") or own for chat, own in zip(chats, made, strict=True)]
+        records = chat_records(who.tenant, chats, event_ids)
+    except BadChats:
+        INGEST_CHATS.labels("refused").inc()
+        raise
+    await _publisher(request).publish(records, event_ids)
+    return _accepted(event_ids)
+
+
+@router.post("/v1/chats/reset", status_code=202, response_model=Accepted)
+async def post_reset(request: Request, who: Writer, reset: Reset) -> Response:
+    """Chats of this user and workspace (and thread, if given) that came before and are unread are never read."""
+    who.check_user(reset.user)
+    who.check_workspace(reset.workspace)
+    event_id, record = request_record(who.tenant, "chat.reset", reset, reset.user, reset.workspace)
+    await _publisher(request).publish([record], [event_id])
+    return _accepted([event_id])
+
+
+@router.post("/v1/chats/delete", status_code=202, response_model=Accepted)
+async def post_delete(request: Request, who: Writer, deletion: Deletion) -> Response:
+    """These chats leave, unread or as evidence; a fact that was learned from them alone goes too."""
+    who.check_user(deletion.user)
+    who.check_workspace(deletion.workspace)
+    event_id, record = request_record(who.tenant, "chat.deleted", deletion, deletion.user, deletion.workspace)
+    await _publisher(request).publish([record], [event_id])
+    return _accepted([event_id])
+
+
+def _check_owner(who: Principal, chats: list[Chat]) -> None:
+    if who.user is None and who.workspaces is None:
+        return
+    for chat in chats:
+        who.check_user(chat["user"])
+        who.check_workspace(chat.get("workspace", DEFAULT_WORKSPACE))
+
+
+def _publisher(request: Request) -> Publisher:
+    publisher: Publisher = request.app.state.publisher
+    return publisher
+
+
+def _accepted(event_ids: list[str]) -> Response:
+    return Response(to_json({"accepted": event_ids}), status_code=202, media_type="application/json")
