@@ -149,7 +149,7 @@ def test_i2_ranker_missing_broken_or_late_gives_the_newest_in_time(running: Syst
             assert time.monotonic() - started < 0.6
             assert contents(reply) == NEWEST
             assert (reply["ranking"], reply["degraded"]) == ("newest", degraded)
-        assert injection.log.count('"event": "ranker_unavailable"') == (degraded == "ranker_unavailable")
+        assert injection.log.read_text().count('"event": "ranker_unavailable"') == (degraded == "ranker_unavailable")
 
 
 async def test_i2_small_message_is_ranked_beside_fifty_of_a_megabyte(running: System) -> None:
@@ -182,7 +182,8 @@ def test_i3_nobody_gets_nobodys_facts(running: System) -> None:
         assert_unchanged(reply)
         assert reply["reason"] == "no_facts"
     with running.client("injection") as client:
-        for wrong in ("a" * 201, "ada\0", "\ue000", 7, ["ada"], {}):
+        wrongs: list[object] = ["a" * 201, "ada\0", "\ue000", 7, ["ada"], {}]
+        for wrong in wrongs:
             refused = client.post("/v1/assemble", json={"user": wrong})
             assert refused.status_code == 422
             assert refused.json()["code"] == "invalid"
