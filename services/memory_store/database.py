@@ -11,8 +11,8 @@ carries nothing over. This asks for a pooler in front of Postgres, if any, in tr
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Literal, TypeAlias, TypeVar
 
 import asyncpg
@@ -30,7 +30,7 @@ PoolName = Literal["people", "queue"]
 Result = TypeVar("Result")
 
 # The newest migration this release needs; a database that is ahead of it serves (expand, then contract).
-SCHEMA_NEEDED = 4
+SCHEMA_NEEDED = 5
 
 ACQUIRE_TIMEOUT_S = 3.0
 COMMAND_TIMEOUT_S = 15.0
@@ -118,6 +118,13 @@ class Database:
         async with self._transaction(pool, {}) as connection:
             yield connection
 
+    @asynccontextmanager
+    async def statement(self, *, pool: PoolName = "people") -> AsyncIterator[Connection]:
+        """For one statement that binds itself to a person, as `injectable_facts` does: no round trips for a transaction around it."""
+        with _translated():
+            async with self._connection(pool) as connection:
+                yield connection
+
     async def retry(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs `work`, which opens its own transaction, again after a deadlock or the like. Raises RpcError unavailable."""
         for pause in RETRY_PAUSES_S:
@@ -162,7 +169,7 @@ class Database:
     async def _transaction(self, pool: PoolName, scope: dict[str, str]) -> AsyncIterator[Connection]:
         settings = ", ".join(f"set_config({_literal(name)}, {_literal(value)}, true)" for name, value in scope.items())
         begin = f"BEGIN; SELECT {settings}" if settings else "BEGIN"
-        try:
+        with _translated():
             async with self._connection(pool) as connection:
                 await connection.execute(begin)
                 try:
@@ -171,12 +178,6 @@ class Database:
                 except BaseException:
                     await _roll_back(connection)
                     raise
-        except _AGAIN as error:
-            log.info("transaction_conflicted", error=type(error).__name__)
-            raise Conflicted from None
-        except _AWAY as error:
-            log.warning("database_unavailable", error=type(error).__name__)
-            raise RpcError("unavailable", "the database is away") from None
 
     @asynccontextmanager
     async def _connection(self, pool: PoolName) -> AsyncIterator[Connection]:
@@ -190,6 +191,19 @@ class Database:
             DB_POOL_IN_USE.labels(pool).dec()
             # Not to be cut short by a caller that goes away: the connection would be lost to the pool.
             await asyncio.shield(self._pools[pool].release(connection))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The library's texts quote statements and rows: only a type's name is kept of its errors."""
+    try:
+        yield
+    except _AGAIN as error:
+        log.info("transaction_conflicted", error=type(error).__name__)
+        raise Conflicted from None
+    except _AWAY as error:
+        log.warning("database_unavailable", error=type(error).__name__)
+        raise RpcError("unavailable", "the database is away") from None
 
 
 async def _roll_back(connection: Connection) -> None:

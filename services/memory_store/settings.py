@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
 from shared.ids import STAND_INS
@@ -96,6 +97,19 @@ class Settings(ServiceSettings, KafkaSettings):
     retry_base_ms: int = Field(1000, ge=1, description="Wait after the first failed try; doubles with each.")
     retry_max_ms: int = Field(600_000, ge=1, description="Longest wait after a failed try.")
     outbox_interval_ms: int = Field(200, ge=1, description="Pause between two looks at an empty outbox.")
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgres_url(cls, value: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(value.get_secret_value())
+            good = parts.scheme in ("postgres", "postgresql") and bool(parts.path.strip("/")) and parts.port != 0
+        except ValueError:
+            good = False
+        if not good:
+            # Said without the value: it holds a password.
+            raise ValueError("a Postgres URL is postgres://role:password@host:port/name")
+        return value
 
     @property
     def model_names(self) -> tuple[str, ...]:

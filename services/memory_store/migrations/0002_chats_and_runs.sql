@@ -89,9 +89,10 @@ CREATE TABLE run (
   extractor text,
   model text,
   prompt_version text,
-  candidates jsonb NOT NULL DEFAULT '[]', -- [CandidateRecord]
-  decisions jsonb NOT NULL DEFAULT '[]',  -- [Decision]
-  results jsonb NOT NULL DEFAULT '[]',    -- [DecisionResult]: the stored answer
+  -- json, not jsonb: kept as it came, also what jsonb would refuse (\u0000).
+  candidates json NOT NULL DEFAULT '[]', -- [CandidateRecord]
+  decisions json NOT NULL DEFAULT '[]',  -- [Decision]
+  results json NOT NULL DEFAULT '[]',    -- [DecisionResult]: the stored answer
   started_at timestamptz NOT NULL DEFAULT now(),
   ended_at timestamptz,
   PRIMARY KEY (tenant, usr, id)
