@@ -286,6 +286,15 @@ async def test_a_claim_whose_answer_is_lost_keeps_its_run_id(store: FakeStore, m
     assert store.claims[3].run_id != store.claims[2].run_id
 
 
+async def test_a_claim_that_is_over_is_not_asked_for_again(store: FakeStore, model: ScriptedModel) -> None:
+    store.errors["claim"].extend(["unavailable", "failed_precondition"])
+    store.add("a", said("a"))
+    async with working(store, entry(model)):
+        await until(lambda: bool(store.ends))
+    first, second, third = (claim.run_id for claim in store.claims[:3])
+    assert first == second != third
+
+
 async def test_stop_lets_a_short_run_finish(store: FakeStore, model: ScriptedModel) -> None:
     model.script({"reply": {"default": True, "delay": 0.2}})
     store.add("a", said("a"))

@@ -1,7 +1,6 @@
 """Telling the store how a run ended, until it is known that the store knows."""
 
 import asyncio
-import re
 
 import structlog
 
@@ -9,7 +8,6 @@ from shared.backoff import Backoff
 from shared.rpc.client import MemoryStoreClient
 from shared.rpc.errors import RpcError
 from shared.rpc.messages import CompleteRun, FailRun, RunEnd
-from shared.telemetry.metrics import CANDIDATES, RUNS, STALE_FENCES
 
 log = structlog.get_logger()
 
@@ -25,9 +23,8 @@ _REPEAT = frozenset(
         "permission_denied",
     }
 )
-# What the store itself fails at is tried this often; then the try fails, so that a window it cannot apply ends in due course.
-_MAX_REFUSALS = 3
-_CODE = re.compile(r"[a-z_]{1,40}")
+# What the store itself fails at is tried this often, for some six seconds; then the try fails, so that a window it cannot apply ends in due course.
+_MAX_REFUSALS = 6
 
 
 async def end_run(store: MemoryStoreClient, request: CompleteRun | FailRun) -> RunEnd | None:
@@ -42,7 +39,6 @@ async def end_run(store: MemoryStoreClient, request: CompleteRun | FailRun) -> R
                 end = await store.fail_run(request)
         except RpcError as error:
             if error.code in ("failed_precondition", "not_found"):
-                STALE_FENCES.inc()
                 log.warning("run_superseded")
                 return None
             if error.code not in _REPEAT:
@@ -53,7 +49,6 @@ async def end_run(store: MemoryStoreClient, request: CompleteRun | FailRun) -> R
                         return None
                     request, refusals = _refused(request), 0
         else:
-            _count(request, end)
             return end
         await asyncio.sleep(pauses.next_pause())
 
@@ -67,14 +62,3 @@ def _refused(request: CompleteRun) -> FailRun:
         model=request.model,
         prompt_version=request.prompt_version,
     )
-
-
-def _count(request: CompleteRun | FailRun, end: RunEnd) -> None:
-    RUNS.labels(end.outcome, request.extractor).inc()
-    for record in request.candidates:
-        if record.dropped is not None:
-            CANDIDATES.labels("dropped", record.dropped).inc()
-    for result in end.results:
-        # A skip's reason is a model's sentence; the others are codes of the store.
-        coded = result.result != "skipped" and result.reason and _CODE.fullmatch(result.reason)
-        CANDIDATES.labels(result.result, result.reason if coded else "").inc()

@@ -22,7 +22,7 @@ from shared.loops import Loops
 from shared.rpc.client import MemoryStoreClient
 from shared.rpc.errors import RpcError
 from shared.rpc.messages import ClaimedRun, ClaimRun, CompleteRun, FailRun
-from shared.telemetry.metrics import LEASES_LOST, RUN_SECONDS
+from shared.telemetry.metrics import CANDIDATES
 from shared.telemetry.tracing import TRACER, link_to
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class Worker:
             try:
                 claimed = await self._claim()
             except RpcError as error:
+                if error.code == "failed_precondition":
+                    # The run was claimed, its answer lost, and its lease has run out meanwhile.
+                    self._run_id = new_run_id()
+                    continue
                 if self.not_ready != "memory_store":
                     log.warning("memory_store_away", code=error.code)
                 self.not_ready = "memory_store"
@@ -150,7 +154,6 @@ class Worker:
 
     async def _serve(self, run: ClaimedRun, *, probe: bool) -> None:
         structlog.contextvars.bind_contextvars(run_id=str(run.run_id))
-        started = time.perf_counter()
         links = [link for chat in run.chats for link in link_to(chat.traceparent)]
         with TRACER.start_as_current_span("run", links=links) as span:
             span.set_attribute("keepsake.run_id", str(run.run_id))
@@ -160,7 +163,6 @@ class Worker:
                 end = await end_run(self._store, request) if request else None
             finally:
                 keeper.cancel()
-            RUN_SECONDS.observe(time.perf_counter() - started)
             if end is not None:
                 log.info("run_ended", state=end.state, outcome=end.outcome, chats=len(run.chats), attempt=run.attempt)
 
@@ -178,11 +180,13 @@ class Worker:
             work.cancel()
             await asyncio.wait({work})
             if keeper.done():
-                LEASES_LOST.inc()
                 log.warning("lease_lost")
                 return None
             return extraction.failure(TryFailed("released", "shutdown"))
         error = work.exception()
+        for record in extraction.candidates:
+            if record.dropped:
+                CANDIDATES.labels("dropped", record.dropped).inc()
         if error is None:
             return extraction.completion()
         if not isinstance(error, TryFailed):
