@@ -77,8 +77,9 @@ class Change:
         if existing is not None and (but is None or existing.id != but.id):
             raise Refused("duplicate", "another fact of this scope says the same", existing=existing.id)
 
-    async def check_slot(self, target: str | None) -> None:
-        rules.check_slot(await ledger.slots(self.connection, target))
+    async def check_slot(self, target: str | None, valid_to: str | None = None) -> None:
+        if not rules.is_past(valid_to, datetime.now(UTC).date()):  # what is past holds no slot
+            rules.check_slot(await ledger.slots(self.connection, target))
 
     async def sources(self, given: Sequence[GivenEvidence], workspace: str | None) -> list[Source]:
         """The chats that were given as evidence, each checked to be the person's and to hold the quote in its prompt."""

@@ -84,7 +84,7 @@ class Facts:
             await change.give_way(replace, target)
             await change.check_same(target, str(fact.content), but=fact)
             if to == "active":
-                await change.check_slot(target)
+                await change.check_slot(target, fact.valid_to)
             return await change.apply(fact, "fact.updated", workspace=target)
 
     @again
@@ -102,8 +102,8 @@ class Facts:
                 return await change.apply(fact, "fact.restored", content=content)
             await change.give_way(wanted.replace, fact.workspace)
             await change.check_same(fact.workspace, content, but=fact)
-            await change.check_slot(fact.workspace)
             valid_from, valid_to = await repository.was_true(change.connection, fact_id)
+            await change.check_slot(fact.workspace, valid_to)
             back = {"content": content, "valid_from": valid_from, "valid_to": valid_to, "superseded_by": None}
             return await change.apply(fact, "fact.restored", state=to, **back)
 
@@ -117,7 +117,7 @@ class Facts:
             if fact.contests is not None:
                 await change.supersede(fact.contests, fact)
             await change.give_way(replace, fact.workspace)
-            await change.check_slot(fact.workspace)
+            await change.check_slot(fact.workspace, fact.valid_to)
             return await change.apply(fact, "fact.approved", state=to, pending_reason=None, contests=None)
 
     @again
