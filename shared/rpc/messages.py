@@ -80,11 +80,11 @@ class ClaimRun(Message):
 
 class ClaimedChat(Message):
     event_id: str
-    thread: str | None
+    thread: str | None = None
     prompt: str
     response: str
     occurred_at: datetime
-    timezone: str | None
+    timezone: str | None = None
     recorded_at: datetime
     traceparent: str | None = None
 
@@ -120,15 +120,15 @@ class ClaimedRun(Message):
     workspace: str
     attempt: int
     lease_expires_at: datetime
-    model: str | None
+    model: str | None = None
     chats: list[ClaimedChat]
     facts: list[KnownFact]
     free: FreeSlots
-    zone: str | None
+    zone: str | None = None
 
 
 class ClaimRunReply(Message):
-    run: ClaimedRun | None
+    run: ClaimedRun | None = None
 
 
 class RenewLease(Message):
