@@ -124,6 +124,14 @@ async def test_thread_keeps_a_fact_that_is_nearly_as_good(make: Any, model: Word
     assert chosen(await service.assemble(message="dog", limit=1, thread="t")) == ["dog"]
 
 
+async def test_thread_remembers_over_a_turn_that_got_nothing(make: Any, model: WordModel) -> None:
+    service = make(model, sticky_margin=0.2)
+    await service.assemble(message="tea", limit=1, thread="t")
+    assert (await service.assemble(message="thanks", limit=1, thread="t")).reason == "below_floor"
+    near = "tea tea tea dog dog dog dog"
+    assert chosen(await service.assemble(message=near, limit=1, thread="t")) == ["tea"]
+
+
 async def test_previous_wins_over_the_memory_of_the_thread(make: Any, model: WordModel) -> None:
     service = make(model, sticky_margin=0.2)
     near = "tea tea tea dog dog dog dog"
@@ -162,6 +170,8 @@ async def test_max_tokens_ranks_also_where_all_would_be_there(service: Service, 
     assert (chosen(reply), reply.ranking) == (["tea"], "reranked")
     assert (await service.assemble(message="tea", max_tokens=100)).ranking == "all"
     assert chosen(await service.assemble(max_tokens=10)) == ["dog"]
+    # What fits the limit has no floor, also where the budget makes it be ranked.
+    assert len((await service.assemble(message="weather", max_tokens=14)).facts) == 2
 
 
 async def test_max_tokens_holds_without_a_ranker(make: Any) -> None:
