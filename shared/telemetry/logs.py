@@ -12,7 +12,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 LogFormat = Literal["console", "json"]
 
 # What these say at INFO is noise, and their DEBUG holds records, URLs and statements.
-_QUIET = ("aiokafka", "asyncio", "faststream", "httpcore", "httpx", "openai", "uvicorn", "opentelemetry", "urllib3")
+_QUIET = ("aiokafka", "asyncio", "faststream", "httpcore", "httpcore2", "httpx", "httpx2", "openai", "uvicorn", "opentelemetry", "urllib3")
 
 
 def _trace_ids(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

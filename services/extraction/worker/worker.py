@@ -90,7 +90,7 @@ class Worker:
                     self._run_id = new_run_id()
                     continue
                 if self.not_ready != "memory_store":
-                    log.warning("memory_store_away", code=error.code)
+                    log.warning("claim_failed", code=error.code)
                 self.not_ready = "memory_store"
                 await self._wait(self._stop, pauses.next_pause())
                 continue
