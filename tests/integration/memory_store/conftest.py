@@ -85,4 +85,4 @@ async def lab(database: LocalDatabase) -> AsyncIterator[Lab]:
     made = Lab(opened, database)
     await made.add_tenant("default")
     yield made
-    await opened.close()
+    await made.close()

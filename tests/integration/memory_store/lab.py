@@ -59,6 +59,7 @@ class Lab:
     retries: RetryRules = RETRIES
     models: tuple[str, ...] = ()
     _offsets: Any = field(default_factory=count)
+    _superuser: "asyncpg.Connection[asyncpg.Record] | None" = None
 
     async def add_tenant(self, tenant: str, *, personalization: bool = True) -> None:
         await ensure_tenant(self.database, tenant, personalization=personalization)
@@ -140,11 +141,14 @@ class Lab:
 
     async def sql(self, query: str, *values: Any) -> list[asyncpg.Record]:
         """As superuser, past row-level security."""
-        connection = await asyncpg.connect(self.local.superuser_url)
-        try:
-            return await connection.fetch(query, *values)
-        finally:
-            await connection.close()
+        if self._superuser is None:
+            self._superuser = await asyncpg.connect(self.local.superuser_url)
+        return await self._superuser.fetch(query, *values)
+
+    async def close(self) -> None:
+        await self.database.close()
+        if self._superuser is not None:
+            await self._superuser.close()
 
     async def value(self, query: str, *values: Any) -> Any:
         return (await self.sql(query, *values))[0][0]
