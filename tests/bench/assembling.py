@@ -89,9 +89,12 @@ async def measure(bench: Bench) -> list[Figure]:
     ]
 
 
+def _body(user: str, text: str) -> bytes:
+    return json.dumps({"user": user, "system_prompt": "You are a helpful assistant.", "message": text}).encode()
+
+
 def _request(system: System, user: str, text: str) -> bytes:
-    body = {"user": user, "system_prompt": "You are a helpful assistant.", "message": text}
-    return post("/v1/assemble", json.dumps(body).encode(), system.admin_key)
+    return post("/v1/assemble", _body(user, text), system.admin_key)
 
 
 async def _warm(system: System, users: Sequence[str]) -> None:
@@ -122,7 +125,7 @@ async def _against_floor(bench: Bench, system: System, users: Sequence[str], rou
             for number in range(rounds + 5):
                 user, text = users[number % len(users)], message()
                 request = _request(system, user, text)
-                echoed = post("/echo", request[-200:])
+                echoed = post("/echo", _body(user, text))
                 took = Times(
                     assemble=[await _ms(lambda: injection.send(request))],  # noqa: B023
                     encode=[await _ms(lambda: encode(text))],  # noqa: B023

@@ -44,6 +44,10 @@ class Bench:
             system.start(*services)
             yield system
             self.note_memory(system)
+        except BaseException:
+            for name, log in system.logs():
+                print(f"last lines of {name}:", *log.splitlines()[-5:], sep="\n    ", flush=True)
+            raise
         finally:
             system.close()
             self._postgres.drop(database)
