@@ -9,8 +9,7 @@ from starlette.responses import Response
 from services.chat_ingest.publisher import (
     Publisher,
     chat_records,
-    keyed_event_ids,
-    new_event_ids,
+    name_chats,
     request_record,
 )
 from services.chat_ingest.schemas import CHATS_SCHEMA, Accepted, BadChats, Chat, Deletion, Reset, read_chats
@@ -37,10 +36,7 @@ async def post_chats(
     try:
         chats = read_chats(await request.body())
         _check_owner(who, chats)
-        made = (
-            keyed_event_ids(who.tenant, idempotency_key, len(chats)) if idempotency_key else new_event_ids(len(chats))
-        )
-        event_ids = [chat.get("event_id") or own for chat, own in zip(chats, made, strict=True)]
+        event_ids = name_chats(who.tenant, chats, idempotency_key)
         records = chat_records(who.tenant, chats, event_ids)
     except BadChats:
         INGEST_CHATS.labels("refused").inc()

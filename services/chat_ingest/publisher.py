@@ -34,6 +34,15 @@ def keyed_event_ids(tenant: str, key: str, count: int) -> list[str]:
     return [str(uuid5(_KEYED, f"{tenant}\0{key}\0{index}")) for index in range(count)]
 
 
+def name_chats(tenant: str, chats: Sequence[Chat], key: str | None) -> list[str]:
+    """Each chat's own event id, else one by the Idempotency-Key, else a new one."""
+    given = [chat.get("event_id") for chat in chats]
+    if all(given):
+        return [event_id for event_id in given if event_id]
+    made = keyed_event_ids(tenant, key, len(chats)) if key else new_event_ids(len(chats))
+    return [event_id or own for event_id, own in zip(given, made, strict=True)]
+
+
 def chat_record(tenant: str, chat: Chat, event_id: str) -> Record:
     """Raises BadRecord for what the stager could not read: a record above 256 KiB, metadata nested too deep."""
     workspace = chat.get("workspace", DEFAULT_WORKSPACE)
