@@ -75,10 +75,10 @@ class Model:
         self._tokens_only.only_execute_path_to_fetches = True
 
     def encode_query(self, text: str) -> Vector:
-        return self._encode(self.ranker.query_prefix + text[:MAX_TEXT])
+        return self._encode([self.ranker.query_prefix + text[:MAX_TEXT]])[0]
 
-    def encode_passage(self, text: str) -> Vector:
-        return self._encode(self.ranker.passage_prefix + text[:MAX_TEXT])
+    def encode_passages(self, texts: Sequence[str]) -> list[Vector]:
+        return self._encode([self.ranker.passage_prefix + text[:MAX_TEXT] for text in texts])
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text without the marks of beginning and end; an upper estimate where the graph hides its tokenizer."""
@@ -93,22 +93,23 @@ class Model:
         sizes = np.diff(splits)
         return [int(size - sizes[-1]) for size in sizes[:-1]]
 
-    def _encode(self, text: str) -> Vector:
-        """One text at a time: int8 models scale by the batch, so a text's vector would depend on its neighbours."""
+    def _encode(self, texts: list[str]) -> list[Vector]:
+        """Strings go in one batch: twenty facts take 8 ms, one by one 20. (An int8 model scales by its batch: cosine 0.997 or more
+        between a vector made alone and the same made in company.) Tokens go one by one: padding would cost what a batch saves."""
         if self._tokenizer is None:
-            output = self._run([self._output], [text])
-            pooled = output[0]
-        else:
-            encoding = self._tokenizer.encode(text)
-            columns = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask}
-            columns["token_type_ids"] = encoding.type_ids
-            feeds = {name: np.array([columns[name]], dtype=np.int64) for name in self._inputs}
-            output = self._run_feeds([self._output], feeds)
-            pooled = self._pool(output[0])
-        norm = float(np.linalg.norm(pooled)) if pooled.ndim == 1 else 0.0
-        if not (np.isfinite(norm) and norm > 0):
-            raise ModelUnavailableError("the model's output is no vector: see pooling in ranker.json")
-        return np.asarray(pooled / norm, dtype=np.float32)
+            return [_normalised(row) for row in self._run([self._output], texts)]
+        return [_normalised(self._pool(self._run_tokens(text)[0])) for text in texts]
+
+    def _run_tokens(self, text: str) -> npt.NDArray[Any]:
+        assert self._tokenizer is not None  # noqa: S101
+        encoding = self._tokenizer.encode(text)
+        columns = {
+            "input_ids": encoding.ids,
+            "attention_mask": encoding.attention_mask,
+            "token_type_ids": encoding.type_ids,
+        }
+        feeds = {name: np.array([columns[name]], dtype=np.int64) for name in self._inputs}
+        return self._run_feeds([self._output], feeds)
 
     def _pool(self, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # No padding in a batch of one, so that every position counts.
@@ -126,6 +127,13 @@ class Model:
             return np.asarray(self._session.run(outputs, feeds, options)[0])
         except _ORT_ERRORS as error:
             raise ModelUnavailableError(f"the model failed: {type(error).__name__}") from None
+
+
+def _normalised(row: npt.NDArray[Any]) -> Vector:
+    norm = float(np.linalg.norm(row)) if row.ndim == 1 else 0.0
+    if not (np.isfinite(norm) and norm > 0):
+        raise ModelUnavailableError("the model's output is no vector: see pooling in ranker.json")
+    return np.asarray(row / norm, dtype=np.float32)
 
 
 def load_model(folder: Path) -> Model:

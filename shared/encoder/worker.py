@@ -51,10 +51,9 @@ class Encoder:
         text = text[:MAX_TEXT]
         return await self._run(lambda: self.model.encode_query(text), len(text))
 
-    async def encode_passage(self, text: str) -> Vector:
-        """The same for a fact."""
-        text = text[:MAX_TEXT]
-        return await self._run(lambda: self.model.encode_passage(text), len(text))
+    async def encode_passages(self, texts: Sequence[str]) -> list[Vector]:
+        """The vectors of facts. Keep them below 1,000 characters together, so that no message waits longer than for another."""
+        return await self._run(lambda: self.model.encode_passages(texts), sum(len(text) for text in texts))
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return await self._run(lambda: self.model.count_tokens(texts), sum(len(text) for text in texts))

@@ -36,15 +36,21 @@ def model(folder: Path) -> Model:
 
 
 def test_vector_is_normalised_and_of_one_width(model: Model) -> None:
-    vectors = [model.encode_passage(fact) for fact in (*FACTS, "", " ", "\0", "🙂")]
+    vectors = model.encode_passages([*FACTS, "", " ", "\0", "🙂"])
     assert {vector.shape for vector in vectors} == {vectors[0].shape}
     assert all(vector.dtype == np.float32 for vector in vectors)
     assert [float(np.linalg.norm(vector)) for vector in vectors] == pytest.approx([1.0] * len(vectors), abs=1e-4)
 
 
 def test_nearest_fact_is_the_one_asked_for(model: Model) -> None:
-    facts = np.stack([model.encode_passage(fact) for fact in FACTS])
+    facts = np.stack(model.encode_passages(FACTS))
     assert int(np.argmax(facts @ model.encode_query("Which job does User have?"))) == 1
+
+
+def test_vector_hardly_depends_on_its_neighbours(model: Model) -> None:
+    together = model.encode_passages(FACTS)
+    alone = [model.encode_passages([fact])[0] for fact in FACTS]
+    assert min(float(a @ b) for a, b in zip(together, alone, strict=True)) > 0.99
 
 
 def test_only_the_first_thousand_characters_are_read_and_fast(model: Model) -> None:

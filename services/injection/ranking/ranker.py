@@ -39,12 +39,10 @@ class Ranker:
         ranker = encoder.model.ranker
         self.encoder = encoder
         self.floor = ranker.floor if settings.min_relevance is None else settings.min_relevance
-        self._store = store
-        self._writes = writes
         self._weight = settings.history_weight
         self._scripts = scripts_of(ranker.languages)
         self._english = "en" in ranker.languages
-        self._facts = FactVectors(encoder, self._scripts)
+        self._facts = FactVectors(encoder, store, writes, self._scripts)
         self._queries = QueryVectors(encoder)
         RANK_QUEUE.set_function(lambda: encoder.waiting)
 
@@ -68,12 +66,12 @@ class Ranker:
     ) -> Fit | RankFailure:
         """How well each fact fits, or what kept the ranker from saying so by `until` (the loop's time).
 
-        Vectors that neither this process nor the store has are computed, and kept also when time runs out.
+        Vectors that neither this process nor the store has are computed, also when time runs out: the next answer has them.
         """
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(until):
-                known = await self._facts.of(facts, self._store, self._writes, listing)
+                known = await self._facts.of(facts, listing)
                 if sum(one.covered for one in known) * 2 < len(known):
                     return "language"
                 message, *turns = await reading

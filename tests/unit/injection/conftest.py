@@ -90,7 +90,8 @@ class WordModel:
         vector = np.array([*counts, 0.0 if any(counts) else 1.0], dtype=np.float32)
         return np.asarray(vector / np.linalg.norm(vector), dtype=np.float32)
 
-    encode_passage = encode_query
+    def encode_passages(self, texts: list[str]) -> list[Vector]:
+        return [self.encode_query(text) for text in texts]
 
     def count_tokens(self, texts: list[str]) -> list[int]:
         return [len(text.split()) for text in texts]

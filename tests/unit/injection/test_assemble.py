@@ -1,6 +1,7 @@
 """What an assemble answers, whatever the store and the ranker do."""
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from shared.auth import Principal
 from shared.encoder import ModelUnavailableError
 from shared.problems import Problem
 from shared.rpc.errors import Code, RpcError
+from tests.support.waiting import until_async
 from tests.unit.injection.conftest import Service, StoreInMemory, WordModel
 from tests.unit.injection.facts import fact
 
@@ -254,6 +256,29 @@ async def test_vectors_are_computed_once_kept_and_put(service: Service, model: W
     await service.writes.flush()
     assert [len(put.vectors) for put in store.puts] == [len(TOPICS)]
     assert [request.vectors for request in store.listed] == [False, True, False]
+
+
+async def test_vectors_that_came_too_late_serve_the_next_request(
+    make: Any, model: WordModel, store: StoreInMemory
+) -> None:
+    service = make(model, rank_deadline_ms=30)
+    let_go = threading.Event()
+    quick = model.encode_passages
+
+    def encode(texts: list[str]) -> Any:
+        assert let_go.wait(10)
+        return quick(texts)
+
+    model.encode_passages = encode  # type: ignore[method-assign]
+    late = await asyncio.gather(*(service.assemble(message="tea") for _ in range(2)))
+    assert {reply.degraded for reply in late} == {"ranker_timeout"}
+    let_go.set()
+    await until_async(lambda: len(model.encoded) == len(TOPICS) + 1)
+    model.encoded.clear()
+    assert (await service.assemble(message="job")).ranking == "reranked"
+    assert model.encoded == ["job"]
+    await service.writes.flush()
+    assert [len(put.vectors) for put in store.puts] == [len(TOPICS)]
 
 
 async def test_stored_vectors_serve_another_process(make: Any, store: StoreInMemory) -> None:
