@@ -17,7 +17,6 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 from shared.ids import MAX_ID_LENGTH
 from shared.problems import Problem, unauthenticated
 from shared.rpc import messages as m
-from shared.rpc.client import MemoryStoreClient
 from shared.rpc.errors import RpcError
 from shared.telemetry.metrics import AUTH_FAILURES
 
@@ -82,11 +81,19 @@ def hash_credential(credential: str) -> str:
     return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+class KnowsCredentials(Protocol):
+    """memory-store, from afar (MemoryStoreClient) or within."""
+
+    async def authenticate(self, request: m.Authenticate) -> m.AuthenticateReply:
+        """Raises RpcError unauthenticated, not_found, unavailable."""
+        ...
+
+
 @dataclass(slots=True)
 class RpcAuthenticator:
     """Asks memory-store and remembers the answer for `ttl_s`, so that a revoked key is gone within 30 s."""
 
-    store: MemoryStoreClient
+    store: KnowsCredentials
     ttl_s: float = 20.0
     refused_ttl_s: float = 2.0
     max_entries: int = 10_000

@@ -13,8 +13,9 @@ from services.memory_store.preferences.service import Preferences
 from services.memory_store.runs.endpoints import router as runs_router
 from services.memory_store.runs.overview import Overview
 from services.memory_store.settings import Settings
-from shared.auth import hash_credential
+from shared.auth import RpcAuthenticator, hash_credential
 
+AUTHENTICATED_S = 5.0
 ROUTERS: tuple[APIRouter, ...] = (facts_router, runs_router, preferences_router, access_router)
 
 
@@ -27,7 +28,9 @@ def install(app: FastAPI, database: Database, settings: Settings) -> Access:
         personalization=settings.personalization,
         stand_ins=stand_ins,
     )
-    app.state.access = app.state.authenticator = access
+    app.state.access = access
+    # Remembered for a moment, so that a burst of requests does not ask the database who they are one by one.
+    app.state.authenticator = RpcAuthenticator(access, ttl_s=AUTHENTICATED_S)
     app.state.views = Views(database=database)
     app.state.facts = Facts(database=database, stand_ins=stand_ins)
     app.state.overview = Overview(database=database, models=models, stand_ins=stand_ins, rules=rules)

@@ -54,7 +54,7 @@ def route(database: Database, settings: Settings, access: Access) -> Route:
     completing = Completing(database, rules)
     injecting = Injecting(database)
     methods: dict[str, Method[Any]] = {
-        "Authenticate": _method(m.Authenticate, access.authenticate_hash),
+        "Authenticate": _method(m.Authenticate, access.authenticate),
         "StageChats": _method(m.StageChats, staging.stage),
         "ClaimRun": _method(m.ClaimRun, leasing.claim),
         "RenewLease": _method(m.RenewLease, leasing.renew),

@@ -21,10 +21,9 @@ from services.memory_store.database import Database
 from shared.auth import SCOPES, Principal, hash_credential
 from shared.events import Time
 from shared.ids import DEFAULT_TENANT, Id, check_id, is_anonymous
-from shared.problems import Problem, unauthenticated
+from shared.problems import Problem
 from shared.rpc.errors import RpcError
 from shared.rpc.messages import Authenticate, AuthenticateReply
-from shared.telemetry.metrics import AUTH_FAILURES
 
 KEY_PREFIX, TOKEN_PREFIX = "ks_", "kt_"
 # What a user token may inherit of its key; `admin` too, when it is asked for.
@@ -43,15 +42,15 @@ class Access:
     personalization: bool
     stand_ins: Sequence[str]
 
-    async def authenticate_hash(self, ask: Authenticate) -> AuthenticateReply:
+    async def authenticate(self, request: Authenticate) -> AuthenticateReply:
         """Answers the RPC. Raises RpcError `unauthenticated`, or `not_found` for a tenant that is not there (or not this key's)."""
-        if hmac.compare_digest(ask.key_sha256, self.operator_sha256):
-            return await self._operator(ask.tenant or DEFAULT_TENANT)
+        if hmac.compare_digest(request.key_sha256, self.operator_sha256):
+            return await self._operator(request.tenant or DEFAULT_TENANT)
         async with self.database.anonymous() as connection:
-            found = await repository.find_credential(connection, bytes.fromhex(ask.key_sha256))
+            found = await repository.find_credential(connection, bytes.fromhex(request.key_sha256))
         if found is None:
             raise RpcError("unauthenticated")
-        if ask.tenant is not None and ask.tenant != found.tenant:
+        if request.tenant is not None and request.tenant != found.tenant:
             raise RpcError("not_found", "this tenant is not there")
         return AuthenticateReply(
             actor=f"{found.kind}:{found.id}" if found.usr is None else f"user:{found.usr}",
@@ -72,17 +71,6 @@ class Access:
             if not await repository.tenant_exists(connection, tenant):
                 raise RpcError("not_found", "this tenant is not there")
         return AuthenticateReply(actor="operator", tenant=tenant, scopes=list(SCOPES), operator=True, admin=True)
-
-    async def authenticate(self, credential: str, tenant: str | None) -> Principal:
-        """memory-store's own Authenticator: asks no cache, so a revoked key ends here at once."""
-        try:
-            reply = await self.authenticate_hash(Authenticate(key_sha256=hash_credential(credential), tenant=tenant))
-        except RpcError as error:
-            if error.code == "not_found":
-                raise Problem("not_found", error.message) from None
-            AUTH_FAILURES.labels("unknown").inc()
-            raise unauthenticated() from None
-        return Principal.of(reply)
 
     async def create_key(self, who: Principal, wanted: CreateKey) -> NewKey:
         key_id = secrets.token_hex(8)
