@@ -1,9 +1,10 @@
 """What is decided about a record without asking the database. No I/O."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 from shared.events import ChatCompleted
 from shared.ids import is_anonymous
@@ -20,8 +21,7 @@ _LAST_MS = 253_370_764_800_000  # 9999-01-01
 _INT4, _INT8 = 2**31 - 1, 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where a record stands: the broker's append time, then its offset."""
 
     recorded_at: datetime
@@ -31,12 +31,17 @@ class Position:
 
 def position(record: StageRecord) -> Position:
     """Brought into what Postgres holds: a position is the caller's word and must never refuse a whole poll."""
-    ms = min(max(record.timestamp_ms, 0), _LAST_MS)
     return Position(
-        _EPOCH + timedelta(milliseconds=ms),
+        _moment(min(max(record.timestamp_ms, 0), _LAST_MS)),
         min(max(record.offset, 0), _INT8),
         min(max(record.partition, 0), _INT4),
     )
+
+
+@lru_cache(maxsize=4096)
+def _moment(ms: int) -> datetime:
+    """A poll's records share few append times."""
+    return _EPOCH + timedelta(milliseconds=ms)
 
 
 def at_once(record: StageRecord, place: Position, *, oldest: datetime, stand_ins: Collection[str]) -> Verdict | None:
@@ -46,17 +51,22 @@ def at_once(record: StageRecord, place: Position, *, oldest: datetime, stand_ins
     return TOO_OLD if place.recorded_at < oldest else None
 
 
-def digest(chat: ChatCompleted) -> bytes:
-    """Tells another content under the same id. Of the text as it came: what counts as a secret may change between releases."""
-    return sha256("\0".join((chat.workspace, chat.thread or "", chat.prompt, chat.response)).encode()).digest()
+class Fingerprints(NamedTuple):
+    """`digest` tells another content under the same id; `repeat` the same chat under another id, as a fork or a retry makes it, which
+    only a given time can say. Both of the text as it came: what counts as a secret may change between releases."""
+
+    digest: bytes
+    repeat: bytes | None
 
 
-def repeat_key(chat: ChatCompleted) -> bytes | None:
-    """Tells the same chat under another id, as a fork or a retry makes it; only a given time can say so."""
+def fingerprints(chat: ChatCompleted) -> Fingerprints:
+    said = sha256("\0".join((chat.workspace, chat.prompt, chat.response, "")).encode())
+    digest = said.copy()
+    digest.update((chat.thread or "").encode())
     if chat.occurred_at is None:
-        return None
-    at = chat.occurred_at.astimezone(UTC).isoformat()
-    return sha256("\0".join((chat.workspace, chat.prompt, chat.response, at)).encode()).digest()
+        return Fingerprints(digest.digest(), None)
+    said.update(f"{chat.occurred_at.timestamp():.6f}".encode())
+    return Fingerprints(digest.digest(), said.digest())
 
 
 def without_secrets(text: str, kinds: dict[str, int]) -> str:

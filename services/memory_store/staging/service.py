@@ -20,11 +20,11 @@ from services.memory_store.staging import repository
 from services.memory_store.staging.rules import (
     STAGED,
     UNKNOWN_TENANT,
+    Fingerprints,
     Position,
     at_once,
-    digest,
+    fingerprints,
     position,
-    repeat_key,
     without_secrets,
 )
 from shared.events import ChatCompleted, ChatDeleted, ChatReset
@@ -75,7 +75,7 @@ class Staging:
         places = [position(record) for record in ask.records]
         seen: set[tuple[str, str, bytes]] = set()
         secrets: dict[str, int] = {}
-        by_position = sorted(range(len(places)), key=lambda n: (places[n].recorded_at, places[n].offset))
+        by_position = sorted(range(len(places)), key=places.__getitem__)
         for count, number in enumerate(by_position):
             if count % _BREATHE_EVERY == _BREATHE_EVERY - 1:
                 await asyncio.sleep(0)
@@ -83,8 +83,9 @@ class Staging:
             if (verdict := at_once(record, place, oldest=oldest, stand_ins=self.stand_ins)) is not None:
                 poll.verdicts[number] = verdict
             elif isinstance(event := record.event, ChatCompleted):
-                repeat = repeat_key(event)
-                row = _chat_row(event, place, repeat, record.traceparent, secrets)
+                prints = fingerprints(event)
+                repeat = prints.repeat
+                row = _chat_row(event, place, prints, record.traceparent, secrets)
                 if repeat is not None and (content := (event.tenant, event.user or "", repeat)) in seen:
                     poll.repeats.append((number, row))
                 else:
@@ -144,7 +145,7 @@ class Staging:
 
 
 def _chat_row(
-    event: ChatCompleted, place: Position, repeat: bytes | None, traceparent: str | None, secrets: dict[str, int]
+    event: ChatCompleted, place: Position, prints: Fingerprints, traceparent: str | None, secrets: dict[str, int]
 ) -> tuple[Any, ...]:
     offset = None if event.occurred_at is None else event.occurred_at.utcoffset()
     return (
@@ -158,8 +159,7 @@ def _chat_row(
         event.occurred_at or place.recorded_at,
         None if offset is None else int(offset.total_seconds() // 60),
         event.timezone,
-        digest(event),
-        repeat,
+        *prints,
         place.recorded_at,
         place.partition,
         place.offset,
