@@ -18,7 +18,7 @@ _TO_THE_END = re.MULTILINE | re.IGNORECASE | re.DOTALL
 _FOREIGN = (
     MEMORY_BLOCK,
     # code fences, also one that is never closed
-    re.compile(r"^[ \t]*```[^\n]*\n(?:(?![ \t]*```)[^\n]*(?:\n|\Z))*+", re.MULTILINE),
+    re.compile(r"^[ \t]*```[^\n]*\n(?:(?![ \t]*```)[^\n]*(?:\n|\Z))*+(?:[ \t]*```[^\n]*)?", re.MULTILINE),
     # quoted lines
     re.compile(r"^[ \t]*>[^\n]*(?:\n[ \t]*>[^\n]*)*+", re.MULTILINE),
     # text in quotation marks of three words or more; of ten signs where no spaces are written
