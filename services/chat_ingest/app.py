@@ -41,7 +41,7 @@ def build(settings: IngestSettings) -> FastAPI:
 
     app = create_app(
         "Keepsake chat-ingest",
-        routers=[endpoints.router],
+        routers=[endpoints.lean, endpoints.router],
         lifespan=lifespan,
         loops=Loops(),
         not_ready=not_ready,

@@ -1,8 +1,11 @@
 """The routes of chat-ingest."""
 
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer, SecurityScopes
 from pydantic_core import to_json
 from starlette.responses import Response
 
@@ -13,22 +16,39 @@ from services.chat_ingest.publisher import (
     request_record,
 )
 from services.chat_ingest.schemas import CHATS_SCHEMA, Accepted, BadChats, Chat, Deletion, Reset, read_chats
-from shared.auth import Principal, Requires
+from shared.auth import Principal, Requires, authenticated
 from shared.ids import DEFAULT_WORKSPACE, MAX_ID_LENGTH
+from shared.problems import Problem
 from shared.telemetry.metrics import INGEST_CHATS
 
-router = APIRouter()
-
 CHATS = "/v1/chats"
-Writer = Annotated[Principal, Requires("chats:write")]
+WRITE = "chats:write"
+Writer = Annotated[Principal, Requires(WRITE)]
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=MAX_ID_LENGTH)]
+
+_bearer = HTTPBearer(auto_error=False)
 
 
-@router.post(CHATS, status_code=202, response_model=Accepted, openapi_extra={"requestBody": CHATS_SCHEMA})
-async def post_chats(
-    request: Request,
-    who: Writer,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_ID_LENGTH)] = None,
-) -> Response:
+class LeanRoute(APIRoute):
+    """Documents `post_chats` like any route and resolves its parameters by hand: FastAPI's way costs as much as reading fifty chats."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def handle(request: Request) -> Response:
+            who = await authenticated(request, SecurityScopes([WRITE]), await _bearer(request))
+            key = request.headers.get("idempotency-key")
+            if key is not None and not 1 <= len(key) <= MAX_ID_LENGTH:
+                raise Problem("invalid", f"an Idempotency-Key has 1 to {MAX_ID_LENGTH} characters")
+            return await post_chats(request, who, key)
+
+        return handle
+
+
+router = APIRouter()
+lean = APIRouter(route_class=LeanRoute)
+
+
+@lean.post(CHATS, status_code=202, response_model=Accepted, openapi_extra={"requestBody": CHATS_SCHEMA})
+async def post_chats(request: Request, who: Writer, idempotency_key: IdempotencyKey = None) -> Response:
     """Takes one finished chat or a list of up to 500; answers once Kafka has all of them.
 
     A list with one bad chat is refused whole. Sent again with the same event ids, or the same Idempotency-Key, each chat counts once.
