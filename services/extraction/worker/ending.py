@@ -23,7 +23,8 @@ _REPEAT = frozenset(
         "permission_denied",
     }
 )
-# What the store itself fails at is tried this often, for some six seconds; then the try fails, so that a window it cannot apply ends in due course.
+# What the store itself fails at is tried this often, for some six seconds; then the try fails, so that a window that it cannot
+# apply ends in due course.
 _MAX_REFUSALS = 6
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from services.extraction import offline
 from services.extraction.models.faults import TryFailed
 from services.extraction.models.gate import Turn
 from services.extraction.observer.candidates import select
@@ -43,8 +44,6 @@ class Extraction:
             self.decisions = await reflect(self.run, self.kept, model, turn)
 
     def _offline(self) -> None:
-        from services.extraction import offline  # noqa: PLC0415
-
         found = offline.observe(self.run.chats)
         prompts = {chat.event_id: chat.prompt for chat in self.run.chats}
         self.candidates = select([candidate.model_dump() for candidate in found], prompts, self.max_candidates)
