@@ -53,7 +53,9 @@ def _demo(settings: LocalSettings) -> None:
     begun = time.monotonic()
     with running(settings, echo=False, forced=demo.SETTINGS) as system:
         demo.tell(system)
-        say(f"\nThat took {time.monotonic() - begun:.0f} s with everything started. `make run` keeps it running.")
+    say(
+        f"\nAll stopped again, after {time.monotonic() - begun:.0f} s. `make run` starts the same and keeps it running."
+    )
 
 
 def _introduce(system: LocalSystem) -> None:

@@ -21,17 +21,17 @@ SETTINGS = {
     "KEEPSAKE_MIN_CHATS": "1",
     "KEEPSAKE_IDLE_THRESHOLD_MS": "0",
     "KEEPSAKE_POLL_INTERVAL_MS": "200",
+    "KEEPSAKE_MAX_CANDIDATES": "10",
     "KEEPSAKE_PERSONALIZATION": "true",
 }
 TENANT, WORKSPACE = "default", "kitchen"
 SYSTEM_PROMPT = "You are a helpful assistant."
 CHATS = (
-    "Hi! Call me Dana. I work as a nurse at Northwind.",
-    "I live in Lisbon. I am learning Portuguese.",
-    "I prefer recipes without meat. I am working on a cookbook for night shifts.",
-    "I always cook on Sundays. I use a cast-iron pan.",
+    "Hi! Call me Dana. I work as a nurse.",
+    "I live in Lisbon. I am learning Portuguese. I love hiking.",
+    "I prefer recipes without meat. I always cook on Sundays. I work night shifts.",
 )
-MESSAGES = ("What shall I cook tonight?", "How do I say good morning to my neighbours?")
+MESSAGES = ("What shall I cook tonight?", "Can you check my Portuguese homework?")
 _LEARNED_WITHIN_S = 60.0
 
 Facts = list[dict[str, Any]]
@@ -85,24 +85,29 @@ class Story:
                 say(f"     {line}")
 
     def correct(self) -> None:
-        job = self._fact_with("Northwind")
-        say(f'\n3  She corrects "{job["content"]}" herself, and later says something else in a chat.')
-        mine = "User is head nurse at Northwind"
-        self._store.patch(f"/v1/facts/{job['id']}", json={"content": mine}).raise_for_status()
-        facts = self._read([self._event("I work as a pilot at Northwind.")])
-        if not any(fact["content"] == mine for fact in facts):
+        home = self._fact_with("Lisbon")
+        mine = "User lives in Porto"
+        said = self._event("I live in Berlin.")
+        say(f'\n3  She corrects "{home["content"]}" to "{mine}". Then she says in a chat: {said["prompt"]}')
+        self._store.patch(f"/v1/facts/{home['id']}", json={"content": mine}).raise_for_status()
+        facts = self._read([said])
+        if mine not in (fact["content"] for fact in facts):
             raise DeployError("the demo broke off: what a person wrote was changed by a chat")
-        say(f'   What she wrote stays: "{mine}". What the chat says waits for her review.')
+        say("   What she wrote stays.")
+        for waiting in self._facts(state="pending"):
+            say(f'   "{waiting["content"]}" waits until she approves or rejects it.')
 
     def forget(self) -> None:
-        home = self._fact_with("Lisbon")
-        say(f'\n4  She deletes "{home["content"]}", and all her old chats are published again, as after a failure.')
-        self._store.delete(f"/v1/facts/{home['id']}").raise_for_status()
+        fact = self._fact_with("Portuguese")
+        say(f'\n4  She deletes "{fact["content"]}". All her old chats are published again, as after a failure.')
+        self._store.delete(f"/v1/facts/{fact['id']}").raise_for_status()
         facts = self._read([*self._events, self._event("I am learning to dance.")])
-        if any("Lisbon" in fact["content"] for fact in facts):
+        if any("Portuguese" in fact["content"] for fact in facts):
             raise DeployError("the demo broke off: a deleted fact came back")
-        say("   It stays gone, and nothing stands twice. She now has:")
-        say("     " + " | ".join(fact["content"].removeprefix("User ").rstrip(".") for fact in facts))
+        contents = [fact["content"] for fact in facts]
+        if len(set(contents)) != len(contents):
+            raise DeployError("the demo broke off: a fact stands twice")
+        say(f"   It stays gone, and nothing stands twice: she has {len(contents)} facts, each once.")
 
     def _event(self, prompt: str) -> dict[str, Any]:
         return {
@@ -132,8 +137,8 @@ class Story:
 
         asyncio.run(publish())
 
-    def _facts(self) -> Facts:
-        reply = self._store.get("/v1/facts", params={"user": self._user, "workspace": WORKSPACE})
+    def _facts(self, state: str = "active") -> Facts:
+        reply = self._store.get("/v1/facts", params={"user": self._user, "workspace": WORKSPACE, "state": state})
         listed = reply.raise_for_status().json()
         return sorted([*listed["global"], *listed["workspace"]], key=lambda fact: str(fact["created_at"]))
 

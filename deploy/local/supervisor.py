@@ -28,7 +28,7 @@ _OUR_OWN = ("KEEPSAKE_LOCAL_", "KEEPSAKE_KAFKA_", "KEEPSAKE_PORT", "KEEPSAKE_ADM
 
 
 class LocalSystem:
-    """Postgres, a broker and the four services. `echo` prints the services' logs as they come."""
+    """Postgres, a broker and the four services. `echo` prints the services' logs as they come, and how each part stops."""
 
     def __init__(self, settings: LocalSettings, *, echo: bool, forced: Mapping[str, str]) -> None:
         self.settings = settings
@@ -77,7 +77,7 @@ class LocalSystem:
         self._prepare_topics()
         begun = time.monotonic()
         _, applied = database.prepare(self.postgres, DATABASE, **self._passwords)
-        say_row("schema", DATABASE, f"{len(applied) or 'no'} new migrations, {time.monotonic() - begun:.1f} s")
+        say_row("schema", DATABASE, f"ready in {time.monotonic() - begun:.1f} s, {len(applied)} new migrations")
         for service in SERVICES:
             self._start(self._service(service), self.wiring.url(service))
         self._tell_others()
@@ -111,7 +111,7 @@ class LocalSystem:
             begun = time.monotonic()
             was_running = part.running
             code = part.stop()
-            if was_running:
+            if was_running and self._echo:
                 how = "killed, since it did not stop" if code == -signal.SIGKILL else "stopped"
                 say_row(part.name, "", f"{how} in {time.monotonic() - begun:.1f} s")
         for follower in self._followers:
@@ -145,9 +145,9 @@ class LocalSystem:
         self._tell_others()
 
     def _prepare_topics(self) -> None:
-        for line in asyncio.run(topics.ensure(self.kafka_settings)):
-            name, _, what = line.partition(": ")
-            say_row("topic", name, what)
+        begun = time.monotonic()
+        ensured = asyncio.run(topics.ensure(self.kafka_settings))
+        say_row("topics", f"{len(ensured)} topics", f"ready in {time.monotonic() - begun:.1f} s")
 
     def _service(self, service: str) -> Service:
         given = {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -39,10 +40,10 @@ class LocalRun:
         }
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, **settings: str) -> "LocalRun":
+    def start(self, command: str = "run", **settings: str) -> "LocalRun":
         with self.output_file.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "deploy.local", "run"],
+                [sys.executable, "-m", "deploy.local", command],
                 cwd=ROOT,
                 env=self.environment | settings,
                 stdout=output,
@@ -211,3 +212,16 @@ def test_a_wrong_setting_of_the_run_is_one_line(local: LocalRun) -> None:
     assert local.start(KEEPSAKE_LOCAL_ON_EXIT="panic").ended() == 2
     assert local.output.count("\n") == 1
     assert "KEEPSAKE_LOCAL_ON_EXIT" in local.output
+
+
+def test_the_demo_tells_its_story_and_tells_it_again(local: LocalRun) -> None:
+    for _ in range(2):
+        assert local.start("demo").ended() == 0, local.output
+        lines = local.output.splitlines()
+        assert len(lines) < 60
+        assert any(re.search(r'User lives in Lisbon\. +<- "I live in Lisbon\."', line) for line in lines)
+        cooking, homework = (local.output.split("## Things I Remember About You")[part] for part in (1, 2))
+        assert "recipes without meat" in cooking
+        assert "Portuguese" in homework.split("\n\n")[0]
+        assert lines[-1].startswith("All stopped again")
+    local.assert_nothing_left()
