@@ -94,7 +94,7 @@ MODELS = {
                 "query_prefix": "",
                 "passage_prefix": "",
                 "languages": ["ar", "zh", "en", "fr", "de", "it", "ja", "ko", "nl", "pl", "pt", "es", "th", "tr", "ru"],
-                "floor": 0.22,
+                "floor": 0.21,
                 "token_splits": _USE_SPLITS,
             },
         ),

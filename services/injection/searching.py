@@ -41,7 +41,7 @@ class Search:
         ranked = await self._ranker.rank(reading, listed.facts, listing, until=until)
         if isinstance(ranked, str):
             return SearchReply(items=[_found(fact, None) for fact in newest], degraded=ranked)
-        scores = {fact.id: float(score) for fact, score in zip(listed.facts, ranked.score, strict=True)}
+        scores = {fact.id: float(score) for fact, score in zip(listed.facts, ranked.scores, strict=True)}
         best = best_first(listed.facts, scores)[: ask.limit]
         return SearchReply(items=[_found(fact, scores[fact.id]) for fact in best], degraded=None)
 

@@ -19,7 +19,10 @@ class InjectionSettings(ServiceSettings, StoreClientSettings):
         150, ge=1, le=60_000, description="Time the ranking of facts may take; then the newest serve."
     )
     min_relevance: float | None = Field(
-        None, ge=-1, le=1, description="Relevance the best fact must reach (cosine). Unset: the model's own floor."
+        None,
+        ge=-1,
+        le=1,
+        description="Relevance the best fact must reach (cosine). Unset: the model's own floor for English messages, none for others.",
     )
     history_weight: float = Field(
         0.6, ge=0, le=5, description="Weight of the best-fitting of the last three user turns beside the message."

@@ -142,9 +142,9 @@ class Assembler:
         ranked = await self._ranker.rank(request.reading, workspace, request.listing, until=until)
         if isinstance(ranked, str):
             return replace(newest, degraded=ranked)
-        if len(workspace) > ask.limit and ranked.relevance.max() < self._ranker.floor:
+        if len(workspace) > ask.limit and not ranked.relevant:
             return Choice(globals_, (), "reranked", reason="below_floor")
-        scores = {fact.id: float(score) for fact, score in zip(workspace, ranked.score, strict=True)}
+        scores = {fact.id: float(score) for fact, score in zip(workspace, ranked.scores, strict=True)}
         best = best_first(workspace, scores, previous=self._previous(request), margin=self._sticky_margin)
         return Choice(globals_, best[: ask.limit], "reranked", scores=scores)
 

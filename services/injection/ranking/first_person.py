@@ -1,25 +1,16 @@
 """Makes an English message speak as facts do: "where is my office" is nearer to "User's office is in Lisbon" as "where is User's office".
 
 Measured over questions in the first person and facts about "User", with 40 off-topic messages, use-multilingual-v3: AUC of on-
-against off-topic 0.972 as given, 0.982 with every pronoun rewritten, 0.996 when requests that only happen to hold a pronoun
-("I need to sort a list", "tell me a joke") are left as they are; gold facts kept at 5 % false injections 0.795, 0.770, 0.831.
+against off-topic 0.972 as given, 0.982 with every pronoun rewritten, 0.993 when requests that only happen to hold a pronoun
+("I need to sort a list", "tell me a joke") are left as they are; gold facts kept at 5 % false injections 0.795, 0.770, 0.822.
 """
 
 import re
 
-_WORD = re.compile(r"[A-Za-z]+")
-# Words that with "I" or "my" tell English from other languages in Latin letters ("do", "to", "in" and "a" would not).
-_ENGLISH = frozenset(
-    re.findall(
-        r"\w+",
-        "the is am are was were what which who where when how why should could would will have has had with of and not "
-        "that this it about like love hate want need work live know think been can did does for you",
-    )
-)
+from services.injection.ranking.english import is_english
+
 _FIRST_PERSON = re.compile(r"\b(?:I|my|mine)\b", re.IGNORECASE)
-_REQUEST = re.compile(
-    r"\b(?:I need|I want|I(?: would|['’]d) like|can I|could I|may I|how (?:can|do|should|could) I)\b", re.IGNORECASE
-)
+_REQUEST = re.compile(r"\b(?:I need|I want|I(?: would|['’]d) like|how (?:can|do|should|could) I)\b", re.IGNORECASE)
 _ME_OF_REQUEST = re.compile(
     r"\b(tell|give|show|help|send|write|teach|remind|ask|let|for|explain to|to) me\b", re.IGNORECASE
 )
@@ -35,15 +26,9 @@ _REWRITES = (
 
 def third_person(text: str) -> str:
     """`text` with "User" for the speaker, or as it is: in another language, without a speaker, or a mere request."""
-    if not _FIRST_PERSON.search(text) or _REQUEST.search(text) or not _is_english(text):
+    if not _FIRST_PERSON.search(text) or _REQUEST.search(text) or not is_english(text):
         return text
     text = _ME_OF_REQUEST.sub(r"\1", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     return text
-
-
-def _is_english(text: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(text)]
-    hits = sum(word in _ENGLISH for word in words)
-    return hits >= 2 or (hits == 1 and len(words) <= 8)

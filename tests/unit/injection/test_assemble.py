@@ -96,6 +96,14 @@ async def test_below_the_floor_only_globals_stay(service: Service, store: StoreI
 async def test_floor_is_a_setting(make: Any, model: WordModel) -> None:
     reply = await make(model, min_relevance=-1).assemble(message="weather")
     assert (len(reply.facts), reply.reason) == (5, None)
+    assert (await make(model, min_relevance=0.9).assemble(message="tea and job")).reason == "below_floor"
+
+
+async def test_models_own_floor_is_for_english_alone(make: Any) -> None:
+    reply = await make(WordModel(languages=("en", "es"))).assemble(message="¿Qué tiempo hace en mi ciudad?")
+    assert (len(reply.facts), reply.ranking, reply.reason) == (5, "reranked", None)
+    strict = make(WordModel(languages=("en", "es")), min_relevance=0.1)
+    assert (await strict.assemble(message="¿Qué tiempo hace en mi ciudad?")).reason == "below_floor"
 
 
 async def test_globals_come_first_and_do_not_count(service: Service, store: StoreInMemory) -> None:

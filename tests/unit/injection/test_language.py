@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.injection.ranking.english import is_english
 from services.injection.ranking.first_person import third_person
 from services.injection.ranking.scripts import covers, main_script, scripts_of
 
@@ -66,3 +67,33 @@ def test_speaker_becomes_user(given: str, rewritten: str) -> None:
 )
 def test_requests_and_other_languages_stay(text: str) -> None:
     assert third_person(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hi", "ok", "👍", "42", "SQL joins", "tell me more", "Plan my weekend", "I love café culture", "What's next?", ""],
+)
+def test_english(text: str) -> None:
+    assert is_english(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "¿Qué puedo cocinar esta noche?",
+        "Dónde trabajo",
+        "hola",
+        "Où est-ce que je travaille ?",
+        "Was soll ich heute kochen?",
+        "Cosa posso cucinare stasera?",
+        "O que posso cozinhar hoje?",
+        "Wat kan ik vanavond koken?",
+        "Co mam ugotować?",
+        "Bu akşam ne pişireyim?",
+        "今晚我该做什么菜？",
+        "ماذا أطبخ الليلة؟",
+        "Что приготовить?",
+    ],
+)
+def test_other_languages(text: str) -> None:
+    assert not is_english(text)
