@@ -40,6 +40,33 @@ STATUS_OF: dict[str, int] = {
 }
 
 
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": description,
+        "content": {
+            "application/problem+json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["type", "title", "status", "code"],
+                    "properties": {
+                        "type": {"type": "string"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "code": {"type": "string", "enum": codes},
+                        "detail": {"type": "string"},
+                    },
+                }
+            }
+        },
+    }
+    for status, description, codes in (
+        ("4XX", "The request cannot be carried out", [code for code, status in STATUS_OF.items() if status < 500]),
+        ("503", "Not now; Retry-After says when", ["unavailable"]),
+    )
+}
+"""What every route may answer beside its own, for the OpenAPI documents."""
+
+
 class Problem(Exception):
     """An answer that is an error. `code` is one of STATUS_OF; `extra` are further members of the body."""
 

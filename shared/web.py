@@ -57,7 +57,15 @@ def create_app(
     Routes of `strict_paths` check depth and surrogates of their JSON themselves, in the one pass that parses it.
     """
     # No documentation pages: theirs load scripts from elsewhere.
-    app = FastAPI(title=title, version="1", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title=title,
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=problems.DOCUMENTED,
+    )
     problems.install(app)
     for router in routers:
         app.include_router(router)
