@@ -21,7 +21,10 @@ _MONTHS = (
 )
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBERS = {
-    word: n for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
+    word: n
+    for n, word in enumerate(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    )
 }
 _NUMBERS |= {"a": 1, "an": 1, "a couple of": 2}
 _NUMBER = rf"\d{{1,9}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))}"
@@ -78,8 +81,8 @@ _PHRASES: tuple[tuple[str, Callable[[re.Match[str], date], str]], ...] = (
     (rf"(?:(?:about|around|almost|nearly|over) )?(?P<n>{_NUMBER}) (?P<unit>day|week|month|year)s? ago", _ago),
     (rf"(?:last|this past) (?P<unit>week|month|year|{'|'.join(_DAYS)})", _last),
     (
-        rf"(?:(?:back )?(?:in|since|on)(?: early| late| mid)? )(?:(?P<month>{_MONTH})\.?(?: (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!\d))?(?:,? (?P<year>\d{{4}}))?"
-        r"|(?P<only>\d{4})(?!\d))",
+        rf"(?:back )?(?:in|since|on) (?:(?:early|late|mid) )?(?:(?P<only>\d{{4}})|"
+        rf"(?P<month>{_MONTH})\.?(?: (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?!\d))?(?:,? (?P<year>\d{{4}}))?)(?!\d)",
         _stated,
     ),
 )
@@ -98,10 +101,10 @@ def take_date(clause: str, sent: date) -> Dated:
     """Takes the first date phrase out of a clause. `sent` is the day where the person was. A date no calendar holds is no date."""
     for pattern, resolve in _COMPILED:
         if found := pattern.search(clause):
+            rest = " ".join(f"{clause[: found.start()]} {clause[found.end() :]}".split()).strip(" ,")
             try:
                 stated = resolve(found, sent)
             except (ValueError, OverflowError):
-                return Dated(clause, None)
-            rest = f"{clause[: found.start()]} {clause[found.end() :]}"
-            return Dated(" ".join(rest.split()).strip(" ,"), stated if stated <= str(sent) else None)
+                return Dated(rest, None)
+            return Dated(rest, stated if stated <= str(sent) else None)
     return Dated(clause, None)

@@ -14,18 +14,48 @@ from services.extraction.offline import words as w
 from shared.rpc.messages import Category, Scope
 
 # What may follow a value without changing it; an open phrase ends less easily, for "abstract and modern art" is one thing.
-_ADVERBS = (
-    r"(?: (?:now|currently|these days|nowadays|lately|at the moment|right now|too|as well|already|by the way|btw|though|actually|again|so far))*"
-)
-TAIL = _ADVERBS + r"(?:(?:,? (?:and|but|so|because|since|where|which|while|although|'cause)\b|,|\().*)?"
+_ADVERBS = w.any_of("""
+    now, currently, these days, nowadays, lately, at the moment, right now, too, as well, already, by the way, btw,
+    though, actually, again, so far
+""")
+_CLAUSE = "but|so|because|since|which|while|although|'cause"
+TAIL = rf"(?: (?:{_ADVERBS}))*(?:(?:,? (?:and|where|{_CLAUSE})\b|,|\().*)?"
 _OPEN_TAIL = (
-    _ADVERBS + r"(?:(?:,? (?:but|so|because|since|which|while|although|'cause)\b|(?:,|,? and) (?:I|my|it|it's|they|we|this|that|he|she|"
-    r"you|plus|especially|have|am|would|will|can)\b|\().*)?"
+    rf"(?: (?:{_ADVERBS}))*(?:(?:,? (?:{_CLAUSE})\b|(?:,|,? and) "
+    r"(?:I|my|it|it's|they|we|this|that|he|she|you|plus|especially|have|am|would|will|can)\b|\().*|, [A-Z]\w+)?"
 )
 _DIETS = "vegetarian|vegan|pescatarian|pescetarian|omnivore|flexitarian|fruitarian"
+_THINGS = w.any_of("""
+    thesis, dissertation, novel, book, app, application, startup, start-up, business, store, shop, studio,
+    company, paper, game, website, album, screenplay, PhD, degree, library, compiler, course, documentary,
+    podcast, blog, plugin, master's
+""")
+_HABITS = w.any_of("""
+    use, write, drink, eat, work, wear, take, code, deploy, test, commit, read, run, travel, fly, cook, buy, walk,
+    bike, cycle, drive, commute, sleep, wake up, get up, go to bed, check, keep, start, plan, pay, order, answer,
+    skip, add, put, work out, train, study
+""")
+_ILLNESSES = w.any_of("""
+    diabetes, type 1 diabetes, type 2 diabetes, asthma, ADHD, ADD, autism, epilepsy, celiac disease, coeliac
+    disease, depression, anxiety, arthritis, migraines, high blood pressure, hypertension, cancer, Crohn's
+    disease, IBS, endometriosis, dyslexia, insomnia, PTSD, OCD, bipolar disorder, tinnitus, lupus, PCOS, HIV
+""")
+_BUSINESSES = w.any_of("""
+    business, company, startup, store, shop, studio, agency, bakery, restaurant, café, cafe, farm, firm, salon,
+    gym, consultancy, brewery, bookshop, bookstore
+""")
+_INSTRUMENTS = w.any_of("""
+    piano, guitar, acoustic guitar, electric guitar, bass, violin, viola, cello, clarinet, flute, saxophone,
+    trumpet, trombone, drums, harp, ukulele, banjo, accordion, oboe, bassoon, harmonica, organ, keyboard
+""")
+_SPORTS = w.any_of("""
+    football, soccer, basketball, tennis, volleyball, baseball, hockey, rugby, cricket, badminton, golf, squash,
+    chess, table tennis, ultimate frisbee
+""")
+_PHRASE = r"[\w'+#&/.-]+(?: [\w'+#&/.-]+){0,5}?"
 _KINDS = {
-    "now": r"(?:(?:also|now|currently|still|actually|already|just|recently|finally|always|really|usually|mostly|mainly|normally) )*",
-    "phrase": r"[\w'+#&/.-]+(?: [\w'+#&/.-]+){0,5}?",
+    "now": r"(?:(?:also|now|currently|still|actually|already|just|recently|finally|always|really|usually|mostly|mainly) )*",
+    "phrase": _PHRASE,
     "capital": w.CAPITAL,
     "name": w.NAME,
     "place": w.PLACE,
@@ -40,26 +70,19 @@ _KINDS = {
     "kind of diet": f"{_DIETS}|keto|ketogenic|paleo|plant-based|low-carb|gluten-free|Mediterranean|dairy-free",
     "zone": r"[A-Z][\w/+:-]+(?: [A-Z]\w+)?",
     "like": "love|like|enjoy|adore|hate|dislike|detest|cannot stand|do not like",
-    "habit": r"(?:use|write|drink|eat|work|wear|take|code|deploy|test|commit|read|run|travel|fly|cook|buy|walk|bike|cycle|drive|commute|sleep|"
-    r"wake up|get up|go to bed|check|keep|start|plan|pay|order|answer|skip|add|put|work out|train|study)(?: [\w'-]+){1,7}?",
+    "habit": rf"(?:{_HABITS})(?: [\w'-]+){{1,7}}?",
     "long": r"(?: for (?:(?:over|about|almost|nearly|more than) )?(?:\d{1,2}|[a-z]+) (?:years?|months?|weeks?)(?: now)?)?",
-    "work": r"(?:my|an?|the) (?:[\w-]+ ){0,3}?(?:thesis|dissertation|novel|book|app|application|startup|start-up|business|store|shop|studio|company|paper|game|website|album|"
-    r"screenplay|PhD|degree|library|compiler|course|documentary|podcast|blog|plugin|master's)(?: (?:on|about|for|in|called) "
-    r"[\w'+#&/.-]+(?: [\w'+#&/.-]+){0,5}?)?",
+    "work": rf"(?:my|an?|the) (?:[\w-]+ ){{0,3}}?(?:{_THINGS})(?: (?:on|about|for|in|called) {_PHRASE})?",
     "belief": "Muslim|Christian|Catholic|Jewish|Hindu|Buddhist|Sikh|Mormon|atheist|agnostic|Protestant|Quaker",
-    "illness": "diabetes|type 1 diabetes|type 2 diabetes|asthma|ADHD|ADD|autism|epilepsy|celiac disease|coeliac disease|depression|anxiety|"
-    "arthritis|migraines|high blood pressure|hypertension|cancer|Crohn's disease|IBS|endometriosis|dyslexia|insomnia|PTSD|OCD|"
-    "bipolar disorder|tinnitus|lupus|PCOS|HIV",
+    "illness": _ILLNESSES,
     "condition": "diabetic|dyslexic|autistic|epileptic|colou?r[- ]?blind|deaf|legally blind|hard of hearing|pregnant|bipolar",
     "aid": "a wheelchair|a hearing aid|hearing aids|a screen reader|crutches",
-    "skill": "how to|to",
-    "level": "an expert (?:in|on|at)|proficient (?:in|with|at)|experienced (?:in|with)|skilled (?:in|with|at)|new to|a beginner (?:in|at|with)",
+    "skill": "play|code|program|cook|sew|swim|drive|speak|draw|paint|knit|sail|ski|surf",
+    "level": "an expert (?:in|on|at)|(?:proficient|experienced|skilled) (?:in|with|at)|new to|a beginner (?:in|at|with)",
     "degree": r"(?:PhD|Ph\.D\.|master's|master's degree|bachelor's|bachelor's degree|degree|background)",
-    "instrument": "piano|guitar|acoustic guitar|electric guitar|bass|violin|viola|cello|clarinet|flute|saxophone|trumpet|trombone|drums|harp|ukulele|"
-    "banjo|accordion|oboe|bassoon|harmonica|organ|keyboard",
-    "sport": "football|soccer|basketball|tennis|volleyball|baseball|hockey|rugby|cricket|badminton|golf|squash|chess|table tennis|ultimate frisbee",
-    "business": r"(?:my own|an?) (?:[\w-]+ ){0,3}?(?:business|company|startup|store|shop|studio|agency|bakery|restaurant|café|cafe|farm|firm|salon|gym|"
-    r"consultancy|brewery|bookshop|bookstore)",
+    "instrument": _INSTRUMENTS,
+    "sport": _SPORTS,
+    "business": rf"(?:my own|an?) (?:[\w-]+ ){{0,3}}?(?:{_BUSINESSES})",
     "pet": r"an? (?:[a-z]+ )?(?:dog|cat|puppy|kitten|parrot|rabbit|horse|hamster)",
 }
 
@@ -92,7 +115,10 @@ FRAMES: tuple[Frame, ...] = (
         (
             (r"(?i:my (?:full |first |real )?name is) <v:name>(?: from .*)?", "User's name is {v}."),
             (r"(?i:my name is) (?P<v>[a-z]{2,})(?=$|,)", "User's name is {v}."),
-            (r"(?i:(?:(?:please|you can|you may|just|everyone|everybody|people|friends) )*call me) <v:name>", "User's name is {v}."),
+            (
+                r"(?i:(?:(?:please|you can|you may|just|everyone|everybody|people|friends) )*call me) <v:name>",
+                "User's name is {v}.",
+            ),
             (r"I (?:go by|am called) <v:name>", "User's name is {v}."),
         ),
         scope="global",
@@ -103,7 +129,10 @@ FRAMES: tuple[Frame, ...] = (
         "role",
         "identity",
         (
-            (r"I am <now>(?:an? |the )<v:role in place>(?: (?:at|for|from|with|by) .*)?", "User is {a}."),
+            (
+                r"I am <now>(?:an? |the )<v:role in place>(?: (?!for (?:a|one) |at heart)(?:at|for|from|with|by) .*)?",
+                "User is {a}.",
+            ),
             (r"I <now>work <now>as (?:an? |the )<v:role in place>(?: (?:at|for|with) .*)?", "User is {a}."),
             (r"I <now>work <now>(?:at|for|with) <org> as (?:an? |the )<v:role>", "User is {a}."),
             (r"(?i:my (?:job|profession|occupation|role) is) (?:an? |the )?<v:role>", "User is {a}."),
@@ -116,12 +145,21 @@ FRAMES: tuple[Frame, ...] = (
         "employer",
         "work",
         (
-            (r"I <now>work <now>(?:(?:full|part)[- ]time |remotely )?(?:at|for) <v:org>(?: (?:as|in|on|with) .*)?", "User works at {v}."),
+            (
+                r"I <now>work <now>(?:(?:full|part)[- ]time |remotely )?(?:at|for) <v:org>(?: (?:as|in|on|with) .*)?",
+                "User works at {v}.",
+            ),
             (r"I am <now>(?:employed|working) (?:at|by|for) <v:org>(?: (?:as|in|on|with) .*)?", "User works at {v}."),
-            (r"I <now>(?:work|am) <now>(?:as )?(?:an? |the )<role> (?:at|for) <v:org>(?: in .*)?", "User works at {v}."),
+            (
+                r"I <now>(?:work|am) <now>(?:as )?(?:an? |the )<role> (?:at|for) <v:org>(?: in .*)?",
+                "User works at {v}.",
+            ),
             (r"I have <now>(?:worked|been working) (?:at|for) <v:org><long>", "User works at {v}."),
             (r"I (?:have )?<now>joined <v:org> as .*", "User works at {v}."),
-            (r"I (?:have )?<now>(?:started|got|took) a (?:new )?(?:job|position|role) (?:at|with) <v:org>(?: as .*)?", "User works at {v}."),
+            (
+                r"I (?:have )?<now>(?:started|got|took) a (?:new )?(?:job|position|role) (?:at|with) <v:org>(?: as .*)?",
+                "User works at {v}.",
+            ),
             (r"I (?:have )?<now>started (?:working )?at <v:org>(?: as .*)?", "User works at {v}."),
             (r"(?i:my employer is) <v:org>", "User works at {v}."),
         ),
@@ -135,7 +173,10 @@ FRAMES: tuple[Frame, ...] = (
             (r"I <now>live <now>in <v:place>(?: (?:with|near|as) .*)?", "User lives in {v}."),
             (r"I am <now>(?:living|based|located) in <v:place>(?: (?:with|near) .*)?", "User lives in {v}."),
             (r"I have <now>(?:lived|been living) in <v:place><long>", "User lives in {v}."),
-            (r"I (?:have )?<now>(?:moved|relocated) (?:back |out |over |down |up )?to <v:place>(?: (?:with|from) .*)?", "User lives in {v}."),
+            (
+                r"I (?:have )?<now>(?:moved|relocated) (?:back |out |over |down |up )?to <v:place>(?: (?:with|from) .*)?",
+                "User lives in {v}.",
+            ),
         ),
         scope="global",
         single=True,
@@ -157,7 +198,10 @@ FRAMES: tuple[Frame, ...] = (
         (
             (r"I <now>speak <v:languages>(?: fluently| natively| at home)?", "User speaks {v}."),
             (r"I am <now>fluent in <v:languages>", "User speaks {v}."),
-            (r"(?i:my (?:native|first) (?:language|tongue) is|my mother tongue is) <v:language>", "User's first language is {v}."),
+            (
+                r"(?i:my (?:native|first) (?:language|tongue) is|my mother tongue is) <v:language>",
+                "User's first language is {v}.",
+            ),
         ),
         scope="global",
     ),
@@ -167,7 +211,10 @@ FRAMES: tuple[Frame, ...] = (
         (
             (r"I am (?:an? )?<now>(?:(?:strict|strictly|lifelong|committed) )?(?:an? )?<v:diet>", "User is {v}."),
             (r"I (?:have )?<now>(?:went|gone|turned|became|become) (?:an? )?(?:fully )?<v:diet>", "User is {v}."),
-            (r"I <now>(?:am on|follow|eat|keep to) (?:an? )?(?:strict )?<v:kind of diet>(?: diet)?", "User follows a {v} diet."),
+            (
+                r"I <now>(?:am on|follow|eat|keep to) (?:an? )?(?:strict )?<v:kind of diet>(?: diet)?",
+                "User follows a {v} diet.",
+            ),
         ),
         scope="global",
         single=True,
@@ -186,8 +233,14 @@ FRAMES: tuple[Frame, ...] = (
         "allergy",
         "constraint",
         (
-            (r"I am <now>(?:(?:severely|very|deathly|highly|mildly|extremely) )?allergic to <v:phrase>", "User is allergic to {v}."),
-            (r"I have <now>an? (?:severe |bad |serious |mild )?(?P<v>[\w-]+(?: [\w-]+)?) allergy", "User is allergic to {v}."),
+            (
+                r"I am <now>(?:(?:severely|very|deathly|highly|mildly|extremely) )?allergic to <v:phrase>",
+                "User is allergic to {v}.",
+            ),
+            (
+                r"I have <now>an? (?:severe |bad |serious |mild )?(?P<v>[\w-]+(?: [\w-]+)?) allergy",
+                "User is allergic to {v}.",
+            ),
             (r"I am <now>(?P<v>lactose|gluten|histamine|fructose)[- ]intolerant", "User is {v} intolerant."),
         ),
         sensitive=True,
@@ -251,12 +304,14 @@ FRAMES: tuple[Frame, ...] = (
         "skill",
         (
             (
-                r"I am <now>(?:learning|studying|teaching myself) (?P<v><skill> "
-                r"(?:play|code|program|cook|sew|swim|drive|speak|draw|paint|knit|sail|ski|surf)(?: [\w-]+){0,3}?)",
+                r"I am <now>(?:learning|studying|teaching myself) (?P<v>(?:how )?to <skill>(?: [\w-]+){0,3}?)",
                 "User is learning {v}.",
             ),
             (r"I am <now>(?:learning|studying|teaching myself) (?!to |how )<v:phrase>", "User is learning {v}."),
-            (r"I (?:have )?<now>(?:started|begun|began) (?:learning|studying) (?!to |how )<v:phrase>", "User is learning {v}."),
+            (
+                r"I (?:have )?<now>(?:started|begun|began) (?:learning|studying) (?!to |how )<v:phrase>",
+                "User is learning {v}.",
+            ),
         ),
         dated=True,
         accept=lambda value: w.is_plain(re.sub(r"^(?:how )?to ", "", value), 5),
@@ -273,7 +328,10 @@ FRAMES: tuple[Frame, ...] = (
         "work",
         (
             (r"I <now>(?:own|run) <v:business>", "User runs {v}."),
-            (r"I (?:have )?<now>(?:started|opened|launched|founded) <v:business>(?: not (?:so|too) long ago| a while (?:ago|back))?", "User started {v}."),
+            (
+                r"I (?:have )?<now>(?:started|opened|launched|founded) <v:business>(?: not (?:so|too) long ago| a while (?:ago|back))?",
+                "User started {v}.",
+            ),
         ),
         dated=True,
     ),
@@ -281,9 +339,15 @@ FRAMES: tuple[Frame, ...] = (
         "goal",
         "work",
         (
-            (r"I am <now>(?:training|preparing|studying) for (?P<v>(?:my|an?|the) [\w'-]+(?: [\w'-]+){0,3}?)", "User is preparing for {v}."),
+            (
+                r"I am <now>(?:training|preparing|studying) for (?P<v>(?:my|an?|the) [\w'-]+(?: [\w'-]+){0,3}?)",
+                "User is preparing for {v}.",
+            ),
             (r"I <now>want to become an? <v:role>", "User wants to become {a}."),
-            (r"(?i:my (?:main |long-term |big |biggest )?(?:goal|dream|ambition) is) (?P<v>to <phrase>(?: <phrase>)?)", "User's goal is {v}."),
+            (
+                r"(?i:my (?:main |long-term |big |biggest )?(?:goal|dream|ambition) is) (?P<v>to <phrase>(?: <phrase>)?)",
+                "User's goal is {v}.",
+            ),
         ),
         accept=lambda value: w.is_thing(value.removeprefix("to "), 12),
     ),
@@ -291,7 +355,10 @@ FRAMES: tuple[Frame, ...] = (
         "volunteering",
         "other",
         (
-            (r"I (?:<now>volunteer|have <now>been volunteering|am <now>volunteering|(?:have )?<now>started volunteering) at <v:phrase>", "User volunteers at {v}."),
+            (
+                r"I (?:<now>volunteer|have <now>been volunteering|am <now>volunteering|(?:have )?<now>started volunteering) at <v:phrase>",
+                "User volunteers at {v}.",
+            ),
         ),
         dated=True,
         accept=lambda value: w.is_thing(value, 8),
@@ -300,7 +367,10 @@ FRAMES: tuple[Frame, ...] = (
         "class",
         "skill",
         (
-            (r"I (?:am <now>taking|have <now>been taking) (?P<v>(?:an? )?(?:[a-z]+ ){1,3}?(?:class|classes|course|lessons))", "User is taking {v}."),
+            (
+                r"I (?:am <now>taking|have <now>been taking) (?P<v>(?:an? )?(?:[a-z]+ ){1,3}?(?:class|classes|course|lessons))",
+                "User is taking {v}.",
+            ),
         ),
         accept=lambda value: w.is_thing(value, 4),
     ),
@@ -309,7 +379,10 @@ FRAMES: tuple[Frame, ...] = (
         "skill",
         (
             (r"I <now>play (?:the )?(?P<v><instrument>|<sport>)(?: in an? .*)?", "User plays {v}."),
-            (r"I (?:have )?<now>(?:been playing|started playing) (?:the )?(?P<v><instrument>|<sport>)<long>", "User plays {v}."),
+            (
+                r"I (?:have )?<now>(?:been playing|started playing) (?:the )?(?P<v><instrument>|<sport>)<long>",
+                "User plays {v}.",
+            ),
         ),
         dated=True,
     ),
@@ -317,7 +390,10 @@ FRAMES: tuple[Frame, ...] = (
         "passion",
         "preference",
         (
-            (r"I (?:am|have <now>been) <now>(?:so |very |super )?passionate about <v:phrase>", "User is passionate about {v}."),
+            (
+                r"I (?:am|have <now>been) <now>(?:so |very |super )?passionate about <v:phrase>",
+                "User is passionate about {v}.",
+            ),
             (r"I am <now>(?:so |very |super )?keen on <v:phrase>", "User is keen on {v}."),
             (r"I (?:am|have <now>been) <now>(?:very |super )?into <v:phrase>", "User is into {v}."),
             (r"I (?:<now>blog|have <now>been blogging|am <now>blogging) about <v:phrase>", "User blogs about {v}."),
@@ -329,7 +405,8 @@ FRAMES: tuple[Frame, ...] = (
         "preference",
         (
             (
-                r"I <now>(?:use|code in|program in|am using) (?P<v>(?:<tool>)(?: (?:for|at|on) [\w'-]+(?: [\w'-]+){0,3}?)?)(?: every day| daily)?",
+                r"I <now>(?:use|code in|program in|am using) (?P<v><tool>(?: (?:for|at|on) [\w'-]+(?: [\w'-]+){0,3}?)?)"
+                r"(?: every day| daily)?",
                 "User uses {v}.",
             ),
         ),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from services.extraction.observer.window import local_zone
 from services.extraction.offline.dates import take_date
@@ -52,9 +53,15 @@ def observe(chats: Sequence[ClaimedChat], zone: str | None = None) -> list[Candi
     for one in found:
         for key in [key for key, others in kept.items() if _excludes(one.reading, others[-1].reading)]:
             del kept[key]
-        kept.setdefault(same_fact_key(one.content), []).append(one)
+        kept.setdefault(_identity(one), []).append(one)
     newest = {key: place for place, key in enumerate(kept)}
     return [_candidate(kept[key]) for key in sorted(kept, key=lambda key: (kept[key][-1].rank, -newest[key]))]
+
+
+def _identity(one: _Found) -> str:
+    """Equal for two wordings of one statement."""
+    said = one.reading
+    return f"{said.frame.name}/{said.slot}/{said.value}/{said.ended}" if said else same_fact_key(one.content)
 
 
 def _excludes(new: Reading | None, old: Reading | None) -> bool:
@@ -62,7 +69,9 @@ def _excludes(new: Reading | None, old: Reading | None) -> bool:
         return False
     if new.ended:
         return not old.ended and new.value in {"", old.value}
-    return (new.value == old.value) == old.ended if new.frame.single else old.ended and new.value == old.value
+    if new.frame.single:
+        return old.ended or new.value != old.value
+    return old.ended and new.value == old.value
 
 
 def _read(clause: Clause, chat: ClaimedChat, zone: str | None) -> list[_Found]:
@@ -70,7 +79,7 @@ def _read(clause: Clause, chat: ClaimedChat, zone: str | None) -> list[_Found]:
         return _checked(
             [_Found(f"User asked to forget {asked_for(clause.text)}.", "other", False, 0, clause.quote, chat.event_id)]
         )
-    dated = take_date(clause.text, chat.occurred_at.astimezone(local_zone(chat, zone)[0]).date())
+    dated = take_date(clause.text, _day(chat, zone))
     readings = read(dated.text, greeted=clause.greeted)
     if dated.text != clause.text:
         readings = [reading for reading in readings if reading.frame.dated or reading.ended]
@@ -92,6 +101,14 @@ def _read(clause: Clause, chat: ClaimedChat, zone: str | None) -> list[_Found]:
     if not found and clause.remember and (content := told(clause.text)):
         found = [_Found(content, "other", False, 1, clause.quote, chat.event_id)]
     return _checked(found)
+
+
+def _day(chat: ClaimedChat, zone: str | None) -> date:
+    """The day it was where the chat was sent."""
+    try:
+        return chat.occurred_at.astimezone(local_zone(chat, zone)[0]).date()
+    except OverflowError:
+        return chat.occurred_at.date()
 
 
 def _rank(clause: Clause, reading: Reading) -> int:

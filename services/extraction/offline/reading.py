@@ -36,7 +36,12 @@ _NO_LONGER = (
     (re.compile(r"I am not (?P<rest>.+?) (?:anymore|any more|any longer)"), "I am {rest}"),
     (re.compile(r"I no longer (?P<rest>.+)"), "I {rest}"),
     (re.compile(r"I do not (?P<rest>.+?) (?:anymore|any more|any longer)"), "I {rest}"),
-    (re.compile(r"I (?:have )?(?:just |recently |finally )?(?:stopped|quit|given up|gave up) (?P<ing>\w+ing) (?P<rest>.+)"), "I {base} {rest}"),
+    (
+        re.compile(
+            r"I (?:have )?(?:just |recently |finally )?(?:stopped|quit|given up|gave up) (?P<ing>\w+ing) (?P<rest>.+)"
+        ),
+        "I {base} {rest}",
+    ),
 )
 _LIKES = frozenset({"love", "like", "enjoy", "adore", "fan", "loved", "liked", "enjoyed"})
 
@@ -54,7 +59,8 @@ def read(clause: str, *, greeted: bool = False) -> list[Reading]:
         if found := ending.fullmatch(clause):
             stated = positive.format(rest=found["rest"], base=w.base_of(found.groupdict().get("ing", "")))
             return [
-                Reading(one.frame, one.slot, one.value, w.no_longer(one.content), ended=True) for one in _statements(stated)
+                Reading(one.frame, one.slot, one.value, w.no_longer(one.content), ended=True)
+                for one in _statements(stated)
             ]
     return _statements(clause)
 

@@ -26,86 +26,110 @@ _ABOUT = re.compile(
     r"(?:everything |all |anything )?(?:about |that |what i (?:said|told you) about )*(?:my |the )?(?P<what>.+)", re.I
 )
 _IDLE_WORDS = frozenset(
-    "user users that this with about have from what said told their they when where been does".split()
-)  # noqa: SIM905
-
-
-def reflect(candidates: Sequence[Candidate], facts: Sequence[KnownFact], free: FreeSlots) -> list[Decision]:
-    """One decision per candidate. A full scope changes none of them: what does not fit waits for the person."""
-    known = [(fact, read_fact(fact.content)) for fact in facts]
-    seen: set[str] = set()
-    decisions = []
-    for index, candidate in enumerate(candidates):
-        key = same_fact_key(candidate.content)
-        if key in seen:
-            decisions.append(Decision(candidate=index, action="skip", reason="Said twice."))
-        else:
-            decisions.append(_decide(index, candidate, known))
-        seen.add(key)
-    return decisions
+    [
+        "user",
+        "users",
+        "that",
+        "this",
+        "with",
+        "about",
+        "have",
+        "from",
+        "what",
+        "said",
+        "told",
+        "their",
+        "they",
+        "when",
+        "where",
+        "been",
+        "does",
+    ]
+)
 
 
 Known = tuple[KnownFact, list[Reading]]
+Verdict = tuple[Action, str, KnownFact | None]
 
 
-def _decide(index: int, candidate: Candidate, known: Sequence[Known]) -> Decision:
-    def decided(action: Action, reason: str, fact: KnownFact | None = None, scope: Scope = "workspace") -> Decision:
-        return Decision(
-            candidate=index,
-            action=action,
-            scope=fact.scope if fact else scope,
-            target=str(fact.id) if fact else None,
-            reason=reason,
-        )
+def reflect(candidates: Sequence[Candidate], facts: Sequence[KnownFact], _free: FreeSlots) -> list[Decision]:
+    """One decision per candidate, in their order. Free slots change none of them: what does not fit waits for the person."""
+    known = [(fact, read_fact(fact.content)) for fact in facts]
+    stated: list[Reading] = []
+    decisions = []
+    for index, candidate in enumerate(candidates):
+        readings = read_fact(candidate.content)
+        if any(_covers(old, new) for new in readings for old in stated):
+            decisions.append(Decision(candidate=index, action="skip", reason="Said twice."))
+        else:
+            decisions.append(_decide(index, candidate, readings, known))
+        stated += readings
+    return decisions
 
-    for clause in (
-        clause for evidence in candidate.evidence for clause in own_clauses(evidence.quote) if clause.forget
-    ):
-        fact = _meant(clause.text, known)
-        return decided("delete", "Asked to forget it.", fact) if fact else decided("skip", "Nothing known is meant.")
-    key = same_fact_key(candidate.content)
-    if same := next((fact for fact, _ in known if same_fact_key(fact.content) == key), None):
-        return decided("skip", "Known.", same)
-    readings = read_fact(candidate.content)
-    if readings and readings[0].ended:
-        ended = next((fact for reading in readings for fact in _of_value(reading, known)), None)
-        return decided("retire", "No longer so.", ended) if ended else decided("skip", "Nothing known has ended.")
-    for reading in readings:
-        for fact, old in _same_slot(reading, known):
-            if _covers(old.value, reading.value, reading.frame.single):
-                return decided("skip", "Known.", fact)
-            if _covers(reading.value, old.value, reading.frame.single):
-                return decided("skip" if fact.locked else "update", "Says more than what was known.", fact)
-            if reading.frame.single:
-                return decided("supersede", "Another took its place.", fact)
+
+def _decide(index: int, candidate: Candidate, readings: Sequence[Reading], known: Sequence[Known]) -> Decision:
+    clauses = [clause for evidence in candidate.evidence for clause in own_clauses(evidence.quote)]
+    forget = next((clause for clause in clauses if clause.forget), None)
+    if forget:
+        action, reason, fact = _forgotten(forget.text, known)
+    elif readings and readings[0].ended:
+        action, reason, fact = _ended(readings, known)
+    else:
+        action, reason, fact = _stated(candidate.content, readings, known)
     wide = bool(readings) and readings[0].frame.scope == "global" and not candidate.sensitive
-    return decided("create", "New.", scope="global" if wide else "workspace")
+    scope: Scope = fact.scope if fact else "global" if wide else "workspace"
+    return Decision(candidate=index, action=action, scope=scope, target=str(fact.id) if fact else None, reason=reason)
 
 
-def _same_slot(reading: Reading, known: Sequence[Known]) -> list[tuple[KnownFact, Reading]]:
-    return [
-        (fact, old)
-        for fact, olds in known
-        for old in olds
-        if (old.frame.name, old.slot) == (reading.frame.name, reading.slot) and not old.ended
-    ]
+def _forgotten(asked: str, known: Sequence[Known]) -> Verdict:
+    fact = _meant(asked, known)
+    return ("delete", "Asked to forget it.", fact) if fact else ("skip", "Nothing known is meant.", None)
 
 
-def _of_value(reading: Reading, known: Sequence[Known]) -> list[KnownFact]:
-    """Facts of the reading's value; where it names none ("my job"), any of its frame."""
+def _ended(readings: Sequence[Reading], known: Sequence[Known]) -> Verdict:
+    fact = next((fact for reading in readings for fact in _saying(reading, known)), None)
+    return ("retire", "No longer so.", fact) if fact else ("skip", "Nothing known has ended.", None)
+
+
+def _stated(content: str, readings: Sequence[Reading], known: Sequence[Known]) -> Verdict:
+    key = same_fact_key(content)
+    for fact in (fact for fact, _ in known if same_fact_key(fact.content) == key):
+        return "skip", "Known.", fact
+    for reading in readings:
+        for fact, old in _comparable(reading, known):
+            if _covers(old, reading) or (fact.locked and _covers(reading, old)):
+                return "skip", "Known.", fact
+            if _covers(reading, old):
+                return "update", "Says more than what was known.", fact
+            if reading.frame.single:
+                return "supersede", "Another took its place.", fact
+    return "create", "New.", None
+
+
+def _comparable(reading: Reading, known: Sequence[Known]) -> list[tuple[KnownFact, Reading]]:
+    """Known facts that say something of the same frame and slot."""
+    same = (reading.frame.name, reading.slot)
+    return [(fact, old) for fact, olds in known for old in olds if (old.frame.name, old.slot) == same and not old.ended]
+
+
+def _saying(reading: Reading, known: Sequence[Known]) -> list[KnownFact]:
+    """Known facts of the reading's value; where it names none ("my job"), of its frame."""
     return [
         fact
-        for fact, old in _same_slot(reading, known)
-        if not reading.value
-        or _covers(old.value, reading.value, reading.frame.single)
-        or _covers(reading.value, old.value, reading.frame.single)
+        for fact, old in _comparable(reading, known)
+        if not reading.value or _alike(old, reading) or _alike(reading, old)
     ]
 
 
-def _covers(more: str, less: str, single: bool) -> bool:
-    """Whether `more` says all of `less`: by words; of a name, a place or a company only what begins alike is the same."""
-    many, few = re.findall(r"[\w+#]+", more), re.findall(r"[\w+#]+", less)
-    return many[: len(few)] == few if single else set(few) <= set(many)
+def _covers(more: Reading, less: Reading) -> bool:
+    """Whether one statement says all that the other says."""
+    return (more.frame.name, more.slot, more.ended) == (less.frame.name, less.slot, less.ended) and _alike(more, less)
+
+
+def _alike(more: Reading, less: Reading) -> bool:
+    """By words; of a single-valued frame only what begins alike is the same: `Lisbon` and `Lisbon, Portugal`, not `New York` and `York`."""
+    many, few = re.findall(r"[\w+#]+", more.value), re.findall(r"[\w+#]+", less.value)
+    return many[: len(few)] == few if more.frame.single else set(few) <= set(many)
 
 
 def _meant(asked: str, known: Sequence[Known]) -> KnownFact | None:
@@ -116,7 +140,7 @@ def _meant(asked: str, known: Sequence[Known]) -> KnownFact | None:
                 None,
             )
     for reading in read(re.sub(r"^that ", "", asked)):
-        if facts := _of_value(reading, known):
+        if facts := _saying(reading, known):
             return facts[0]
     about = _ABOUT.fullmatch(asked)
     wanted = (

@@ -2,71 +2,105 @@
 
 import re
 
+
+def any_of(phrases: str) -> str:
+    """The phrases of a table, parted by commas and lines, as one alternative of a pattern."""
+    return "|".join(filter(None, (phrase.strip() for phrase in re.split(r"[,\n]", phrases))))
+
+
 _FORBIDDEN = frozenset(
-    """
-    i me myself it this that these those you your yours him her his hers them they he she us we our ours everyone everybody everything someone somebody
-    something anyone anything nothing nobody one ones here there what how why when who whom which lot lots bit such thing things stuff way
-    today tomorrow tonight yesterday now then later soon again much many more most less too very so really just even being having getting
-    seeing hearing knowing doing making feeling going trying thinking looking same new next other another each all both half idea ideas
-    time times moment moments part parts kind sort day days
-    """.split()  # noqa: SIM905
+    any_of("""
+    i, me, myself, it, this, that, these, those, you, your, yours, him, her, his, hers, them, they, he, she, us, we,
+    our, ours, everyone, everybody, everything, someone, somebody, something, anyone, anything, nothing, nobody,
+    one, ones, here, there, what, how, why, when, who, whom, which, lot, lots, bit, such, thing, things, stuff, way,
+    today, tomorrow, tonight, yesterday, now, then, later, soon, again, much, many, more, most, less, too, very, so,
+    really, just, even, being, having, getting, seeing, hearing, knowing, doing, making, feeling, going, trying,
+    thinking, looking, same, new, next, other, another, each, all, both, half, idea, ideas, time, times, moment,
+    moments, part, parts, kind, sort, day, days
+""").split("|")
 )
 _DETERMINERS = re.compile(
     r"(?:the|a|an|my|some|any|no|every|to|of|for|with|at|in|on|and|or|not|as|by|from|about)\b", re.I
 )
-_JOB_WORDS = """
-    accountant actor actress actuary administrator advisor adviser analyst anesthesiologist animator anthropologist archaeologist architect archivist
-    artist assistant astronomer athlete attorney auditor author baker banker barber barista bartender biochemist biologist bookkeeper botanist
-    builder butcher carer caregiver caretaker carpenter cashier chef chemist chiropractor choreographer cinematographer cleaner clerk coach
-    columnist comedian composer conductor consultant contractor cook copywriter counselor counsellor curator dancer dentist dermatologist designer
-    detective developer dietitian director diplomat doctor drummer economist editor electrician engineer entrepreneur epidemiologist estimator
-    farmer filmmaker firefighter fisherman florist forester freelancer gardener geologist geographer goldsmith guide hairdresser historian
-    hydrologist illustrator immunologist inspector instructor interpreter investor janitor jeweler journalist judge lab-technician lawyer
-    lecturer librarian lifeguard linguist locksmith logistician machinist manager mathematician mechanic meteorologist microbiologist midwife
-    miner musician neurologist neuroscientist notary novelist nurse nutritionist oceanographer officer optician optometrist paediatrician pediatrician painter
-    paralegal paramedic pastor pathologist pharmacist philosopher photographer physician physicist physiotherapist pianist pilot plumber
-    podcaster poet policeman policewoman politician postdoc potter practitioner principal producer professor programmer psychiatrist psychologist
-    psychotherapist publisher radiologist ranger realtor receptionist recruiter reporter researcher sailor salesperson salesman saleswoman
-    scientist screenwriter sculptor secretary seamstress singer sociologist soldier sommelier statistician stylist student supervisor surgeon surveyor
-    tailor teacher technician technologist technical-writer therapist trainer translator tutor undergraduate undertaker upholsterer urbanist
-    vet veterinarian videographer violinist waiter waitress welder woodworker writer zoologist
-"""
-JOB = "|".join(_JOB_WORDS.split())
-ROLE = rf"(?:[A-Za-z][\w'/+-]*\s){{0,4}}?(?:{JOB})(?:\s(?:practitioner|assistant|engineer|manager|developer|designer|teacher|technician|officer))?"
+JOB = any_of("""
+    accountant, actor, actress, actuary, administrator, adviser, advisor, analyst, anesthesiologist, animator,
+    anthropologist, archaeologist, architect, archivist, artist, assistant, astronomer, athlete, attorney, auditor,
+    author, baker, banker, barber, barista, bartender, biochemist, biologist, bookkeeper, botanist, builder,
+    butcher, caregiver, carer, caretaker, carpenter, cashier, chef, chemist, chiropractor, choreographer,
+    cinematographer, cleaner, clerk, coach, columnist, comedian, composer, conductor, consultant, contractor, cook,
+    copywriter, counsellor, counselor, curator, dancer, dentist, dermatologist, designer, detective, developer,
+    dietitian, diplomat, director, doctor, drummer, economist, editor, electrician, engineer, entrepreneur,
+    epidemiologist, estimator, farmer, filmmaker, firefighter, fisherman, florist, forester, freelancer, gardener,
+    geographer, geologist, goldsmith, guide, hairdresser, historian, hydrologist, illustrator, immunologist,
+    inspector, instructor, interpreter, investor, janitor, jeweler, journalist, judge, lawyer, lecturer, librarian,
+    lifeguard, linguist, locksmith, logistician, machinist, manager, mathematician, mechanic, meteorologist,
+    microbiologist, midwife, miner, musician, neurologist, neuroscientist, notary, novelist, nurse, nutritionist,
+    oceanographer, officer, optician, optometrist, paediatrician, painter, paralegal, paramedic, pastor,
+    pathologist, pediatrician, pharmacist, philosopher, photographer, physician, physicist, physiotherapist,
+    pianist, pilot, plumber, podcaster, poet, policeman, policewoman, politician, postdoc, potter, practitioner,
+    principal, producer, professor, programmer, psychiatrist, psychologist, psychotherapist, publisher, radiologist,
+    ranger, realtor, receptionist, recruiter, reporter, researcher, sailor, salesman, salesperson, saleswoman,
+    scientist, screenwriter, sculptor, seamstress, secretary, singer, sociologist, soldier, sommelier, statistician,
+    student, stylist, supervisor, surgeon, surveyor, tailor, teacher, technician, technologist, therapist, trainer,
+    translator, tutor, undergraduate, undertaker, upholsterer, urbanist, vet, veterinarian, videographer, violinist,
+    waiter, waitress, welder, woodworker, writer, zoologist
+""")
+_MORE = "practitioner|assistant|engineer|manager|developer|designer|teacher|technician|officer"
+ROLE = rf"(?:[A-Za-z][\w'/+-]*\s){{0,4}}?(?:{JOB})(?:\s(?:{_MORE}))?"
 _NOT_ROLES = re.compile(
-    r"\b(?:good|bad|great|better|terrible|awful|decent|former|ex|aspiring|wannabe|natural|born|amazing|real|true|huge|big|bit|total|self-taught|"
-    r"fake|future|hopeful|keen|avid|passionate|hobby|amateur|slow|fast|lousy|mediocre|not|just|lucky|happy|proud|best|worst|only|sort|kind|fan|friend|son|"
-    r"daughter|child|wife|husband|sister|brother|mother|father|mom|dad|partner|who|that|of|for|to|by|with|than|like)\b",
+    r"\b(?:"
+    + any_of("""
+    good, bad, great, better, terrible, awful, decent, former, ex, aspiring, wannabe, natural, born, amazing, real,
+    true, huge, big, bit, total, self-taught, fake, future, hopeful, keen, avid, passionate, hobby, amateur, slow,
+    fast, lousy, mediocre, not, just, lucky, happy, proud, best, worst, only, sort, kind, fan, friend, son,
+    daughter, child, wife, husband, sister, brother, mother, father, mom, dad, partner, who, that, of, for, to, by,
+    with, than, like
+""")
+    + r")\b",
     re.I,
 )
-LANGUAGE = (
-    "Afrikaans|Albanian|Amharic|Arabic|Armenian|Basque|Bengali|Bulgarian|Burmese|Cantonese|Catalan|Chinese|Croatian|Czech|Danish|Dutch|English|Estonian|"
-    "Farsi|Filipino|Finnish|French|Galician|Georgian|German|Greek|Gujarati|Hausa|Hebrew|Hindi|Hungarian|Icelandic|Igbo|Indonesian|Irish|Italian|Japanese|"
-    "Kannada|Korean|Latin|Latvian|Lithuanian|Malay|Malayalam|Mandarin|Marathi|Mongolian|Nepali|Norwegian|Persian|Polish|Portuguese|Punjabi|Romanian|"
-    "Russian|Serbian|Sinhala|Slovak|Slovenian|Somali|Spanish|Swahili|Swedish|Tagalog|Tamil|Telugu|Thai|Tibetan|Turkish|Ukrainian|Urdu|Vietnamese|Welsh|"
-    "Yoruba|Zulu|American Sign Language|sign language"
-)
+LANGUAGE = any_of("""
+    Afrikaans, Albanian, Amharic, Arabic, Armenian, Basque, Bengali, Bulgarian, Burmese, Cantonese, Catalan,
+    Chinese, Croatian, Czech, Danish, Dutch, English, Estonian, Farsi, Filipino, Finnish, French, Galician,
+    Georgian, German, Greek, Gujarati, Hausa, Hebrew, Hindi, Hungarian, Icelandic, Igbo, Indonesian, Irish, Italian,
+    Japanese, Kannada, Korean, Latin, Latvian, Lithuanian, Malay, Malayalam, Mandarin, Marathi, Mongolian, Nepali,
+    Norwegian, Persian, Polish, Portuguese, Punjabi, Romanian, Russian, Serbian, Sinhala, Slovak, Slovenian, Somali,
+    Spanish, Swahili, Swedish, Tagalog, Tamil, Telugu, Thai, Tibetan, Turkish, Ukrainian, Urdu, Vietnamese, Welsh,
+    Yoruba, Zulu, American Sign Language, sign language
+""")
 LANGUAGES = rf"(?:{LANGUAGE})(?:(?:, and |, | and )(?:{LANGUAGE}))*"
 CAPITAL = r"[^\W\d_a-z][\w'’.&-]*"
 NAME = rf"{CAPITAL}(?:\s{CAPITAL}){{0,3}}"
-PLACE = rf"(?:the )?{CAPITAL}(?:\s(?:(?:of|de|del|do|da|la|le|upon|am|an der|and)\s)?{CAPITAL}){{0,3}}(?:, {CAPITAL}(?:\s{CAPITAL})?){{0,2}}"
+PLACE = (
+    rf"(?:the )?{CAPITAL}(?:\s(?:(?:of|de|del|do|da|la|le|upon|am|an der|and)\s)?{CAPITAL}){{0,3}}"
+    rf"(?:, {CAPITAL}(?:\s{CAPITAL})?){{0,2}}"
+)
 ORG = rf"(?:the )?{CAPITAL}(?:\s(?:(?:of|and|for|the|de|&)\s)?{CAPITAL}){{0,4}}"
-FOOD = (
-    "meat|red meat|pork|beef|chicken|fish|seafood|shellfish|dairy|gluten|eggs|nuts|peanuts|tree nuts|sugar|wheat|soy|onions|garlic|mushrooms|cilantro|"
-    "coriander|lactose|milk|cheese|bread|carbs|alcohol|coffee|caffeine|soda|spicy food|fast food|junk food|animal products|honey"
-)
+FOOD = any_of("""
+    meat, red meat, pork, beef, chicken, fish, seafood, shellfish, dairy, gluten, eggs, nuts, peanuts, tree nuts,
+    sugar, wheat, soy, onions, garlic, mushrooms, cilantro, coriander, lactose, milk, cheese, bread, carbs, alcohol,
+    coffee, caffeine, soda, spicy food, fast food, junk food, animal products, honey
+""")
 FOODS = rf"(?:{FOOD})(?:(?:, or |, and |, | or | and )(?:{FOOD}))*"
-_TOOLS = (
-    "neovim|vim|emacs|nano|git|docker|podman|kubernetes|python|rust|golang|go|java|javascript|typescript|kotlin|swift|ruby|php|perl|haskell|scala|elixir|"
-    "erlang|clojure|react|vue|svelte|angular|django|flask|fastapi|rails|laravel|postgres|postgresql|mysql|sqlite|mongodb|redis|kafka|linux|ubuntu|debian|"
-    "fedora|nixos|windows|macos|tmux|zsh|bash|jupyter|pandas|numpy|pytorch|tensorflow|excel|notion|obsidian|figma|photoshop|latex|terraform|ansible|"
-    "dvorak|colemak|pnpm|npm|yarn|poetry|uv"
-)
+_TOOLS = any_of("""
+    neovim, vim, emacs, nano, git, docker, podman, kubernetes, python, rust, golang, go, java, javascript,
+    typescript, kotlin, swift, ruby, php, perl, haskell, scala, elixir, erlang, clojure, react, vue, svelte,
+    angular, django, flask, fastapi, rails, laravel, postgres, postgresql, mysql, sqlite, mongodb, redis, kafka,
+    linux, ubuntu, debian, fedora, nixos, windows, macos, tmux, zsh, bash, jupyter, pandas, numpy, pytorch,
+    tensorflow, excel, notion, obsidian, figma, photoshop, latex, terraform, ansible, dvorak, colemak, pnpm, npm,
+    yarn, poetry, uv
+""")
 TOOL = rf"{CAPITAL}(?:\s{CAPITAL}|\s\d[\w.]*){{0,3}}|{_TOOLS}"
 NOT_NAMES = re.compile(
-    r"(?:crazy|back|later|maybe|old|tomorrow|today|now|asap|mom|dad|mum|anytime|when|if|sir|whatever|please|again|names|i|god|lol|ok|okay|good|fine|"
-    r"(?:american|british|english|german|french|spanish|italian|canadian|australian|indian|chinese|japanese|irish|scottish|dutch|swiss|polish|russian|"
-    r"mexican|brazilian|muslim|christian|jewish|hindu|buddhist|catholic|gay|lesbian|trans|vegan|vegetarian|team|single|married|black|white|asian|latino|latina))\b",
+    r"(?:"
+    + any_of("""
+    crazy, back, later, maybe, old, tomorrow, today, now, asap, mom, dad, mum, anytime, when, if, sir, whatever,
+    please, again, names, i, god, lol, ok, okay, good, fine, american, british, english, german, french, spanish,
+    italian, canadian, australian, indian, chinese, japanese, irish, scottish, dutch, swiss, polish, russian,
+    mexican, brazilian, muslim, christian, jewish, hindu, buddhist, catholic, gay, lesbian, trans, vegan,
+    vegetarian, team, single, married, black, white, asian, latino, latina
+""")
+    + r")\b",
     re.I,
 )
 
@@ -185,8 +219,13 @@ def asked_for(text: str) -> str:
 
 _OTHERS = re.compile(r"\b(?:you|your|yours|it|this|that|these|those|he|she|we|our|us|I)\b", re.I)
 _PRESENT = re.compile(
-    r"I (?P<adverb>(?:always|never|only|usually|also) )?(?P<verb>am|have|do not|cannot|need|want|like|love|hate|prefer|use|work|live|own|drive|play|speak|study|"
-    r"teach|run|walk|take|get|go|eat|drink|avoid|follow|keep|wear|write|read|sleep|train|start|finish|support|manage|lead|belong|plan|travel|cook|sing) (?P<rest>.+)"
+    r"I (?P<adverb>(?:always|never|only|usually|also) )?(?P<verb>"
+    + any_of("""
+    am, have, do not, cannot, need, want, like, love, hate, prefer, use, work, live, own, drive, play, speak, study,
+    teach, run, walk, take, get, go, eat, drink, avoid, follow, keep, wear, write, read, sleep, train, start,
+    finish, support, manage, lead, belong, plan, travel, cook, sing
+""")
+    + r") (?P<rest>.+)"
 )
 
 
