@@ -173,12 +173,33 @@ async def known_facts(connection: Connection, workspace: str) -> list[KnownFact]
     return [KnownFact.model_validate(dict(row)) for row in rows]
 
 
-async def last_zone(connection: Connection) -> str | None:
-    """The zone that the person's latest chats named."""
-    zone: str | None = await connection.fetchval(
-        "SELECT timezone FROM batch WHERE timezone IS NOT NULL ORDER BY last_staged_at DESC LIMIT 1"
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """`zone` is what the person's latest chats named; free slots count as `ledger.slots` does."""
+
+    zone: str | None
+    free_workspace: int
+    free_global: int
+
+
+async def surroundings(connection: Connection, workspace: str) -> Surroundings:
+    """In one statement: a claim is asked for every other second by every worker."""
+    row = await connection.fetchrow(
+        """
+        SELECT
+          (SELECT timezone FROM batch WHERE timezone IS NOT NULL ORDER BY last_staged_at DESC LIMIT 1) AS zone,
+          greatest(0, t.max_workspace_facts - used.workspace)::integer AS free_workspace,
+          greatest(0, t.max_global_facts - used.global)::integer AS free_global
+        FROM tenant_setting t CROSS JOIN (
+          SELECT count(*) FILTER (WHERE workspace IS NULL) AS global, count(workspace) AS workspace
+          FROM fact
+          WHERE state = 'active' AND (workspace IS NULL OR workspace = $1)
+            AND (valid_to_day IS NULL OR valid_to_day >= (statement_timestamp() AT TIME ZONE 'UTC')::date)
+        ) used
+        """,
+        workspace,
     )
-    return zone
+    return Surroundings(**dict(row or {}))
 
 
 async def owner(connection: Connection, run_id: UUID) -> Owner | None:

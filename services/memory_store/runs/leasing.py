@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from services.memory_store.database import Connection, Database
-from services.memory_store.facts import ledger
 from services.memory_store.runs import lease_repository as repository
 from services.memory_store.runs.lease_repository import Owner
 from services.memory_store.settings import DueRules
@@ -82,6 +81,7 @@ class Leasing:
                 raise stale()
             run = None
             if claimed.verdict == "claimed":
+                around = await repository.surroundings(connection, claimed.workspace)
                 run = ClaimedRun(
                     run_id=ask.run_id,
                     tenant=claimed.tenant,
@@ -92,11 +92,8 @@ class Leasing:
                     model=claimed.model,
                     chats=await repository.claimed_chats(connection, claimed.event_ids),
                     facts=await repository.known_facts(connection, claimed.workspace),
-                    free=FreeSlots(
-                        workspace=(await ledger.slots(connection, claimed.workspace)).free,
-                        global_=(await ledger.slots(connection, None)).free,
-                    ),
-                    zone=await repository.last_zone(connection),
+                    free=FreeSlots(workspace=around.free_workspace, global_=around.free_global),
+                    zone=around.zone,
                 )
         LEASES_LOST.inc(claimed.lost_runs)
         return ClaimRunReply(run=run)
