@@ -10,7 +10,7 @@ from services.extraction.offline.dates import take_date
 from services.extraction.offline.frames import FRAMES
 from services.extraction.offline.reading import Reading, read
 from services.extraction.offline.segments import Clause, own_clauses
-from services.extraction.offline.words import asked_for, told
+from services.extraction.offline.words import LISTS, asked_for, told
 from shared.rpc.messages import Candidate, Category, ClaimedChat, Evidence
 from shared.text.normal import ContentError, clean_content, same_fact_key
 from shared.text.refused import has_contact_data, has_markup
@@ -18,13 +18,7 @@ from shared.text.secrets import has_secret
 
 MAX_EVIDENCE = 5
 _ORDER = {frame.name: place for place, frame in enumerate(FRAMES)}
-_SENSITIVE = re.compile(
-    r"\b(?:therap\w+|depress\w+|anxi\w+|disorder|disease|cancer|diabet\w+|medicat\w+|pregnan\w+|disab\w+|addict\w+|alcoholic|hiv|surgery|gay|lesbian|"
-    r"bisexual|trans|transgender|queer|lgbt\w*|muslim|islam\w*|christian\w*|catholic|jewish|hindu|buddhist|church|mosque|temple|synagogue|bible|quran|halal|kosher|"
-    r"republican|democrat|socialist|conservative|communist|vote|union|salary|debts?|loan|mortgage|bankrupt\w*|convict\w+|arrest\w*|prison|probation|"
-    r"sons?|daughters?|kids?|child(?:ren)?|baby|wife|husband|girlfriend|boyfriend|mother|father|mom|dad|sister|brother)\b",
-    re.I,
-)
+_SENSITIVE = re.compile(rf"\b(?:{LISTS['sensitive']})\b", re.I)
 
 
 @dataclass(frozen=True)

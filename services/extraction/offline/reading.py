@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from services.extraction.offline import words as w
-from services.extraction.offline.frames import FRAMES, TAIL, Frame, pattern
+from services.extraction.offline.frames import FRAMES, SAID, TAIL, Frame, pattern
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Reading:
 
 
 # "Hi, I'm Dana" gives a name, "I'm Canadian" does not.
-_GREETED_AS = re.compile(rf"^I am (?!(?i:{w.NOT_NAMES.pattern}))(?={w.NAME}(?: from .*)?{TAIL}$)")
-_COMPILED = tuple((frame, tuple((pattern(said), wording) for said, wording in frame.said)) for frame in FRAMES)
+_GREETED_AS = re.compile(rf"^I am (?!{w.NOT_A_NAME})(?={w.NAME}(?: from .*)?{TAIL}$)")
+_COMPILED = tuple((frame, tuple((pattern(said), wording) for said, wording in SAID[frame.name])) for frame in FRAMES)
 _BY_NAME = {frame.name: frame for frame in FRAMES}
 _LEFT = pattern(
     r"I (?:have )?<now>(?:left|quit|resigned from|(?:was|got|have been) (?:laid off|fired) (?:from|by)|moved (?:out of|away from)) "

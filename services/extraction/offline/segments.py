@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from services.extraction.observer.own_words import MEMORY_BLOCK
 from services.extraction.observer.window import HEAD, TAIL
-from services.extraction.offline.words import any_of
+from services.extraction.offline.words import LISTS
 from shared.text.normal import MAX_QUOTE
 
 _STRETCHES = (
@@ -24,23 +24,12 @@ _STRETCHES = (
     re.compile(r"(?<!\w)['‘][^'‘’\n]++['’](?!\w)"),
 )
 
-_WORKS = any_of("""
-    translate, summari[sz]e, proof-?read, re-?write, rephrase, paraphrase, reword, edit, correct, fix, polish,
-    improve, shorten, analy[sz]e, review, reply, respond, answer as, write, draft, compose, generate, create,
-    pretend, imagine, suppose, assume, say, tell, text, e-?mail, message, act, role-?play, play, complete, continue,
-    finish, convert, classify, extract, parse, repeat, quote, read, check, explain, interpret, simulate, speak as,
-    talk as, be my, format, transcribe
-""")
 _ASKED = (
     r"(?:(?:^|[.!?;\n][ \t]*|[,:][ \t]+)(?:(?:ok(?:ay)?|hi|hello|hey|so|now|and|then|also|first|next),?[ \t]+)?(?:please,?[ \t]+)?"
     r"|\b(?:please|(?:can|could|would|will) you|help(?: me)?(?: to)?|(?:want|need|like) you to|let's|let us"
     r"|how (?:do|can|should|would) (?:i|you)"
     r"|i(?: a|')m (?:going|trying) to|i (?:want|need|have|would like) to)[ \t]+(?:please[ \t]+)?)"
 )
-_LABELS = any_of("""
-    about me, background, context, note, reminder, remember, please remember, p\\.?s\\.?, fyi, btw, by the way, also, info, profile
-    for context, for reference
-""")
 # From here on the text is not, or not surely, what the writer says of themself.
 _TO_THE_END = (
     re.compile(
@@ -48,13 +37,13 @@ _TO_THE_END = (
         r"|\[?(?:system|assistant|user|human|ai|inst)\]?[ \t]*:)",
         re.I | re.M,
     ),
-    re.compile(rf"{_ASKED}(?:{_WORKS})\b", re.I),
+    re.compile(rf"{_ASKED}(?:{LISTS['works']})\b", re.I),
     re.compile(
         r"\b(?:you are (?:now )?(?:an?|the|my)|once upon a time|role[- ]?play|in character|my character|the (?:following|below)|lyrics"
         r"|as follows|in this (?:story|scenario|game)|for example|e\.g\.|example sentence)|</?[a-z!|]",
         re.I,
     ),
-    re.compile(rf"(?:^|[.!?][ \t])(?![ \t]*(?:{_LABELS})[ \t]*:)[^:\n.!?]*:(?=\s|\Z)", re.I | re.M),
+    re.compile(rf"(?:^|[.!?][ \t])(?![ \t]*(?:{LISTS['labels']})[ \t]*:)[^:\n.!?]*:(?=\s|\Z)", re.I | re.M),
 )
 _SIGNED = re.compile(
     r"^[ \t]*(?:(?:best|kind|warm)?[ \t]*(?:regards|wishes)|sincerely|yours (?:truly|faithfully))"
@@ -66,24 +55,11 @@ _END = re.compile(
     r"(?<!\b[A-Z])(?<!\bDr)(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bSt)(?<!\bProf)(?<!\bInc)(?<!\bLtd)(?<!\bCo)(?<!\bvs)[.!?…]+(?=\s|\Z)"
     r"|\n+|[;:](?=\s)|\s[–—-]+\s|—|\Z"
 )
-_DOUBTS = any_of("""
-    if, unless, wish, wished, hope, imagine, pretend, suppose, assuming, hypothetically, would, could, might, maybe, perhaps
-    probably, used to, as though, dreamt, dreamed, joking, kidding, jk, lol, haha+, lmao, said, says, saying, told, tells, asked
-    asks, claims, thinks, thought, believes, according, apparently, supposedly, instance, character, lyrics, quote, story
-    back when, as a (?:kid|child|teenager), someday, one day, almost, nearly, feel like, sort of, kind of, whether, (?-i:may)
-    i'd, i'll
-""")
 _UNSURE = re.compile(
-    rf"\b(?:{_DOUBTS})\b|\[secret|^\W*(?:when|whenever|while|once|until|as an?|in (?:my|the) \w+)\b", re.I
+    rf"\b(?:{LISTS['doubts']})\b|\[secret|^\W*(?:when|whenever|while|once|until|as an?|in (?:my|the) \w+)\b", re.I
 )
 _GREETING = re.compile(r"\b(?:hi|hello|hey|hiya|greetings|good (?:morning|evening|afternoon))\b", re.I)
-_OPENINGS = any_of("""
-    hi, hello, hey, hiya, greetings, good (?:morning|evening|afternoon), well, so, oh, ok, okay, yes, yeah, yep, yup, no, nope
-    sure, right, thanks, thank you, actually, also, and, but, plus, btw, by the way, fyi, for context, for reference
-    for the record, just so you know, so you know, honestly, personally, anyway, as for me, note that, there, again, everyone
-    all, in general, generally, nowadays, these days, now, currently, at the moment, right now
-""")
-_LEAD = re.compile(rf"(?:(?:{_OPENINGS})(?:\s*[,!.–—-]+\s*|\s+))+", re.I)
+_LEAD = re.compile(rf"(?:(?:{LISTS['openings']})(?:\s*[,!.–—-]+\s*|\s+))+", re.I)
 _POLITE = r"(?:(?:please|also|and|can you|could you|i (?:want|need) you to|do|just|now)[ ,]+)*"
 _REMEMBER = re.compile(
     rf"{_POLITE}(?:remember|memori[sz]e|keep in mind|bear in mind|make a note|note|don't forget|do not forget|never forget)"

@@ -1,74 +1,29 @@
 """The words frames are made of: kinds of values as patterns, and turning a first-person phrase into one about the user."""
 
 import re
+from pathlib import Path
 
 
-def any_of(phrases: str) -> str:
-    """The phrases of a table, parted by commas and lines, as one alternative of a pattern."""
-    return "|".join(filter(None, (phrase.strip() for phrase in re.split(r"[,\n]", phrases))))
+def _lists() -> dict[str, str]:
+    """The lists of words.txt, each as one alternative of a pattern."""
+    text = (Path(__file__).parent / "words.txt").read_text(encoding="utf-8")
+    lists = {}
+    for entry in re.split(r"\n(?=\S)", re.sub(r"(?m)^#.*\n", "", text).strip()):
+        name, _, phrases = entry.partition(":")
+        lists[name.strip()] = "|".join(phrase.strip() for phrase in " ".join(phrases.split()).split(","))
+    return lists
 
 
-_FORBIDDEN = frozenset(
-    any_of("""
-    i, me, myself, it, this, that, these, those, you, your, yours, him, her, his, hers, them, they, he, she, us, we,
-    our, ours, everyone, everybody, everything, someone, somebody, something, anyone, anything, nothing, nobody,
-    one, ones, here, there, what, how, why, when, who, whom, which, lot, lots, bit, such, thing, things, stuff, way,
-    today, tomorrow, tonight, yesterday, now, then, later, soon, again, much, many, more, most, less, too, very, so,
-    really, just, even, being, having, getting, seeing, hearing, knowing, doing, making, feeling, going, trying,
-    thinking, looking, same, new, next, other, another, each, all, both, half, idea, ideas, time, times, moment,
-    moments, part, parts, kind, sort, day, days
-""").split("|")
-)
+LISTS = _lists()
+_FILLERS = frozenset(LISTS["fillers"].split("|"))
 _DETERMINERS = re.compile(
     r"(?:the|a|an|my|some|any|no|every|to|of|for|with|at|in|on|and|or|not|as|by|from|about)\b", re.I
 )
-JOB = any_of("""
-    accountant, actor, actress, actuary, administrator, adviser, advisor, analyst, anesthesiologist, animator,
-    anthropologist, archaeologist, architect, archivist, artist, assistant, astronomer, athlete, attorney, auditor,
-    author, baker, banker, barber, barista, bartender, biochemist, biologist, bookkeeper, botanist, builder,
-    butcher, caregiver, carer, caretaker, carpenter, cashier, chef, chemist, chiropractor, choreographer,
-    cinematographer, cleaner, clerk, coach, columnist, comedian, composer, conductor, consultant, contractor, cook,
-    copywriter, counsellor, counselor, curator, dancer, dentist, dermatologist, designer, detective, developer,
-    dietitian, diplomat, director, doctor, drummer, economist, editor, electrician, engineer, entrepreneur,
-    epidemiologist, estimator, farmer, filmmaker, firefighter, fisherman, florist, forester, freelancer, gardener,
-    geographer, geologist, goldsmith, guide, hairdresser, historian, hydrologist, illustrator, immunologist,
-    inspector, instructor, interpreter, investor, janitor, jeweler, journalist, judge, lawyer, lecturer, librarian,
-    lifeguard, linguist, locksmith, logistician, machinist, manager, mathematician, mechanic, meteorologist,
-    microbiologist, midwife, miner, musician, neurologist, neuroscientist, notary, novelist, nurse, nutritionist,
-    oceanographer, officer, optician, optometrist, paediatrician, painter, paralegal, paramedic, pastor,
-    pathologist, pediatrician, pharmacist, philosopher, photographer, physician, physicist, physiotherapist,
-    pianist, pilot, plumber, podcaster, poet, policeman, policewoman, politician, postdoc, potter, practitioner,
-    principal, producer, professor, programmer, psychiatrist, psychologist, psychotherapist, publisher, radiologist,
-    ranger, realtor, receptionist, recruiter, reporter, researcher, sailor, salesman, salesperson, saleswoman,
-    scientist, screenwriter, sculptor, seamstress, secretary, singer, sociologist, soldier, sommelier, statistician,
-    student, stylist, supervisor, surgeon, surveyor, tailor, teacher, technician, technologist, therapist, trainer,
-    translator, tutor, undergraduate, undertaker, upholsterer, urbanist, vet, veterinarian, videographer, violinist,
-    waiter, waitress, welder, woodworker, writer, zoologist
-""")
 _MORE = "practitioner|assistant|engineer|manager|developer|designer|teacher|technician|officer"
-ROLE = rf"(?:[A-Za-z][\w'/+-]*\s){{0,4}}?(?:{JOB})(?:\s(?:{_MORE}))?"
-_NOT_ROLES = re.compile(
-    r"\b(?:"
-    + any_of("""
-    good, bad, great, better, terrible, awful, decent, former, ex, aspiring, wannabe, natural, born, amazing, real,
-    true, huge, big, bit, total, self-taught, fake, future, hopeful, keen, avid, passionate, hobby, amateur, slow,
-    fast, lousy, mediocre, not, just, lucky, happy, proud, best, worst, only, sort, kind, fan, friend, son,
-    daughter, child, wife, husband, sister, brother, mother, father, mom, dad, partner, who, that, of, for, to, by,
-    with, than, like
-""")
-    + r")\b",
-    re.I,
-)
-LANGUAGE = any_of("""
-    Afrikaans, Albanian, Amharic, Arabic, Armenian, Basque, Bengali, Bulgarian, Burmese, Cantonese, Catalan,
-    Chinese, Croatian, Czech, Danish, Dutch, English, Estonian, Farsi, Filipino, Finnish, French, Galician,
-    Georgian, German, Greek, Gujarati, Hausa, Hebrew, Hindi, Hungarian, Icelandic, Igbo, Indonesian, Irish, Italian,
-    Japanese, Kannada, Korean, Latin, Latvian, Lithuanian, Malay, Malayalam, Mandarin, Marathi, Mongolian, Nepali,
-    Norwegian, Persian, Polish, Portuguese, Punjabi, Romanian, Russian, Serbian, Sinhala, Slovak, Slovenian, Somali,
-    Spanish, Swahili, Swedish, Tagalog, Tamil, Telugu, Thai, Tibetan, Turkish, Ukrainian, Urdu, Vietnamese, Welsh,
-    Yoruba, Zulu, American Sign Language, sign language
-""")
-LANGUAGES = rf"(?:{LANGUAGE})(?:(?:, and |, | and )(?:{LANGUAGE}))*"
+ROLE = rf"(?:[A-Za-z][\w'/+-]*\s){{0,4}}?(?:{LISTS['job']})(?:\s(?:{_MORE}))?"
+_NOT_ROLES = re.compile(rf"\b(?:{LISTS['not roles']})\b", re.I)
+LANGUAGES = rf"(?:{LISTS['language']})(?:(?:, and |, | and )(?:{LISTS['language']}))*"
+FOODS = rf"(?:{LISTS['food']})(?:(?:, or |, and |, | or | and )(?:{LISTS['food']}))*"
 CAPITAL = r"[^\W\d_a-z][\w'’.&-]*"
 NAME = rf"{CAPITAL}(?:\s{CAPITAL}){{0,3}}"
 PLACE = (
@@ -76,39 +31,14 @@ PLACE = (
     rf"(?:, {CAPITAL}(?:\s{CAPITAL})?){{0,2}}"
 )
 ORG = rf"(?:the )?{CAPITAL}(?:\s(?:(?:of|and|for|the|de|&)\s)?{CAPITAL}){{0,4}}"
-FOOD = any_of("""
-    meat, red meat, pork, beef, chicken, fish, seafood, shellfish, dairy, gluten, eggs, nuts, peanuts, tree nuts,
-    sugar, wheat, soy, onions, garlic, mushrooms, cilantro, coriander, lactose, milk, cheese, bread, carbs, alcohol,
-    coffee, caffeine, soda, spicy food, fast food, junk food, animal products, honey
-""")
-FOODS = rf"(?:{FOOD})(?:(?:, or |, and |, | or | and )(?:{FOOD}))*"
-_TOOLS = any_of("""
-    neovim, vim, emacs, nano, git, docker, podman, kubernetes, python, rust, golang, go, java, javascript,
-    typescript, kotlin, swift, ruby, php, perl, haskell, scala, elixir, erlang, clojure, react, vue, svelte,
-    angular, django, flask, fastapi, rails, laravel, postgres, postgresql, mysql, sqlite, mongodb, redis, kafka,
-    linux, ubuntu, debian, fedora, nixos, windows, macos, tmux, zsh, bash, jupyter, pandas, numpy, pytorch,
-    tensorflow, excel, notion, obsidian, figma, photoshop, latex, terraform, ansible, dvorak, colemak, pnpm, npm,
-    yarn, poetry, uv
-""")
-TOOL = rf"{CAPITAL}(?:\s{CAPITAL}|\s\d[\w.]*){{0,3}}|{_TOOLS}"
-NOT_NAMES = re.compile(
-    r"(?:"
-    + any_of("""
-    crazy, back, later, maybe, old, tomorrow, today, now, asap, mom, dad, mum, anytime, when, if, sir, whatever,
-    please, again, names, i, god, lol, ok, okay, good, fine, american, british, english, german, french, spanish,
-    italian, canadian, australian, indian, chinese, japanese, irish, scottish, dutch, swiss, polish, russian,
-    mexican, brazilian, muslim, christian, jewish, hindu, buddhist, catholic, gay, lesbian, trans, vegan,
-    vegetarian, team, single, married, black, white, asian, latino, latina
-""")
-    + r")\b",
-    re.I,
-)
+TOOL = rf"{CAPITAL}(?:\s{CAPITAL}|\s\d[\w.]*){{0,3}}|{LISTS['tools']}"
+NOT_A_NAME = rf"(?i:(?:{LISTS['not names']})\b)"
 
 
 def is_plain(value: str, most: int = 5) -> bool:
     """Whether a phrase stands for itself: no pronoun or filler, no determiner at its start, at most so many words."""
     words = value.lower().replace(",", " ").split()
-    return 0 < len(words) <= most and not _FORBIDDEN.intersection(words) and not _DETERMINERS.match(value)
+    return 0 < len(words) <= most and not _FILLERS.intersection(words) and not _DETERMINERS.match(value)
 
 
 def is_thing(value: str, most: int = 6) -> bool:
@@ -121,18 +51,20 @@ def is_role(value: str) -> bool:
 
 
 def is_name(value: str) -> bool:
-    return not NOT_NAMES.match(value) and not any(char.isdigit() for char in value)
+    return not re.match(NOT_A_NAME, value) and not any(char.isdigit() for char in value)
 
 
 def is_place(value: str) -> bool:
     """No place is written `TypeScript`, and the names of tools move people too."""
-    return not re.search(r"[a-z][A-Z]", value) and not re.fullmatch(_TOOLS, value.lower())
+    return not re.search(r"[a-z][A-Z]", value) and not re.fullmatch(LISTS["tools"], value.lower())
+
+
+_VOWEL = re.compile(r"[aeioAEIO][a-z]|u(?!ni|se|ti|ro)|[AEFHILMNORSX](?=[A-Z])|hour|honest")
 
 
 def article(phrase: str) -> str:
     """The phrase with its indefinite article; `an` goes by spelling."""
-    vowel = re.match(r"[aeio]|u(?!ni|se|ti|ro)|(?:[AEFHILMNORSX](?=[A-Z]))|MS|hour|honest", phrase, 0)
-    return f"{'an' if vowel or re.match(r'[AEIO][a-z]', phrase) else 'a'} {phrase}"
+    return f"{'an' if _VOWEL.match(phrase) else 'a'} {phrase}"
 
 
 _IRREGULAR = {"am": "is", "have": "has", "do": "does", "go": "goes"}
@@ -164,11 +96,8 @@ def about_them(phrase: str) -> str:
 
 def no_longer(content: str) -> str:
     """`User works at Acme.` becomes `User no longer works at Acme.`"""
-    return (
-        re.sub(r"^User is ", "User is no longer ", content)
-        if content.startswith("User is ")
-        else f"User no longer{content[4:]}"
-    )
+    verb = "User is " if content.startswith("User is ") else "User "
+    return f"{verb}no longer {content.removeprefix(verb)}"
 
 
 _BASES = {
@@ -218,30 +147,19 @@ def asked_for(text: str) -> str:
 
 
 _OTHERS = re.compile(r"\b(?:you|your|yours|it|this|that|these|those|he|she|we|our|us|I)\b", re.I)
-_PRESENT = re.compile(
-    r"I (?P<adverb>(?:always|never|only|usually|also) )?(?P<verb>"
-    + any_of("""
-    am, have, do not, cannot, need, want, like, love, hate, prefer, use, work, live, own, drive, play, speak, study,
-    teach, run, walk, take, get, go, eat, drink, avoid, follow, keep, wear, write, read, sleep, train, start,
-    finish, support, manage, lead, belong, plan, travel, cook, sing
-""")
-    + r") (?P<rest>.+)"
-)
+_PRESENT = re.compile(rf"I (?P<adverb>(?:always|never|only|usually|also) )?(?P<verb>{LISTS['verbs']}) (?P<rest>.+)")
 
 
 def told(clause: str) -> str:
     """What the user asked to remember of themself, in the third person; "" where that is not plain."""
     if len(clause.split()) > 25:
         return ""
-    if found := _PRESENT.fullmatch(clause):
-        if _OTHERS.search(found["rest"]):
-            return ""
-        verb = "does not" if found["verb"] == "do not" else third_person(found["verb"])
-        said = f"{found['adverb'] or ''}{verb}"
-        return f"User {'is ' + (found['adverb'] or '').strip() if verb == 'is' and found['adverb'] else said} {about_them(found['rest'])}."
-    mine = re.fullmatch(r"my (?P<what>[\w' -]{1,60}?) (?P<is>is|are) (?P<rest>.+)", clause, re.I)
-    return (
-        f"User's {mine['what']} {mine['is']} {about_them(mine['rest'])}."
-        if mine and not _OTHERS.search(mine["rest"])
-        else ""
-    )
+    mine = re.fullmatch(r"my (?P<what>[\w' -]{1,60}?) (?P<verb>is|are) (?P<rest>.+)", clause, re.I)
+    found = mine or _PRESENT.fullmatch(clause)
+    if not found or _OTHERS.search(found["rest"]):
+        return ""
+    rest = about_them(found["rest"])
+    if mine:
+        return f"User's {mine['what']} {mine['verb']} {rest}."
+    adverb, verb = found["adverb"] or "", in_third_person(found["verb"])
+    return f"User {verb} {adverb}{rest}." if verb == "is" else f"User {adverb}{verb} {rest}."

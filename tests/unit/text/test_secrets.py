@@ -204,9 +204,24 @@ def test_the_words_around_a_secret_stay() -> None:
     assert redact(text).kinds == {"password": 1, "card": 1}
 
 
-_PIECES = st.sampled_from(
-    [text for text, _ in SECRETS] + ORDINARY[:20] + ["password", " is ", ": ", "=", "sk-", "key", "\u200b", "4111 ", "1111", "://", "@", "a1", "[secret]", '"', "是"]
-)  # fmt: skip
+_GLUE = [
+    "password",
+    " is ",
+    ": ",
+    "=",
+    "sk-",
+    "key",
+    "\u200b",
+    "4111 ",
+    "1111",
+    "://",
+    "@",
+    "a1",
+    "[secret]",
+    '"',
+    "是",
+]
+_PIECES = st.sampled_from([*(text for text, _ in SECRETS), *ORDINARY[:20], *_GLUE])
 
 
 @given(st.lists(_PIECES | st.text(max_size=8), max_size=8).map("".join))
