@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import json
 import re
 import socket
@@ -252,7 +253,18 @@ def serve(app: FastAPI, settings: ServiceSettings) -> None:
         timeout_graceful_shutdown=max(1, int(settings.shutdown_grace_s)),
         backlog=2048,
     )
+    _spare_the_collector()
     uvicorn.Server(config).run(sockets=[_listen(settings)])
+
+
+def _spare_the_collector() -> None:
+    """What was imported stays for good: no collection looks at it again, and one comes at every ten thousandth object, not the 700th.
+
+    Measured: collections took 10 of 32 ms per thousand chats that memory-store stages, and a full one held everything up for 30 ms.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def _listen(settings: ServiceSettings) -> socket.socket:
