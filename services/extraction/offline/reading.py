@@ -84,7 +84,7 @@ def _statements(clause: str) -> list[Reading]:
 
 def _reading(frame: Frame, value: str, slot: str, wording: str) -> Reading | None:
     taste = frame.name == "taste"
-    if not (w.is_plain(slot, 4) if taste else frame.accept(value)):
+    if (slot and not w.is_plain(slot, 4)) or not frame.accept(value):
         return None
     said = w.about_them(value)
     content = wording.format(v=said, k=w.about_them(slot), a=w.article(said), verbs=w.in_third_person(said))

@@ -71,6 +71,11 @@ _CUT = re.compile(
     r",?\s+(?:and|but|so|plus|because|since)\s+(?=(?:i|my)\b|i'|call me\b)|,\s*(?=(?:i|my)\b|i'|(?:please )?call me\b)",
     re.I,
 )
+# "I am a nurse, what should I read?" states something before it asks.
+_THEN_ASKS = re.compile(
+    r",\s+(?:so\s+)?(?:what|how|which|where|who|when|why|can|could|should|would|will|do|does|is|are|any)\b.*\?\Z",
+    re.I | re.S,
+)
 _SHARED_I = re.compile(
     r",?\s+and\s+(?:(?:also|currently|now)\s+)?(?=(?:live|work|am|use|prefer|speak|have|love|hate|like|study)\b)", re.I
 )
@@ -138,7 +143,7 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _clauses(sentence: str, quote: str, *, greeted: bool) -> Iterator[Clause]:
-    body = sentence.rstrip(".!… ")
+    body = _THEN_ASKS.sub("", sentence).rstrip(".!… ")
     if lead := _LEAD.match(body):
         body = body[lead.end() :]
         greeted = greeted or _GREETING.search(lead[0]) is not None

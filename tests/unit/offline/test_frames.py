@@ -209,6 +209,7 @@ NOTHING = [
     "I have a question",
     "I have ten years left",
     "My favorite is the red one",
+    "My favorite thing about it is the people",
     "My name is not important.",
     "My goal is to help you",
     "I'm training for it",
