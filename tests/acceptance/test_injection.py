@@ -226,3 +226,19 @@ def test_i6_memory_store_away_leaves_the_prompt_unchanged(running: System) -> No
         assert client.get("/readyz").status_code == 200
     running.start("memory_store")
     assert ask(running, **known)["ranking"] == "reranked"
+
+
+def test_i7_use_is_counted_and_does_not_make_a_fact_new(running: System) -> None:
+    remember(running, "ada", FACTS[:6])
+    for _ in range(7):
+        assert FACTS[0] in contents(ask(running, user="ada", limit=1, message="Does the user eat meat or nuts?"))
+    with running.client("memory_store") as client:
+
+        def oldest() -> dict[str, Any]:
+            listed = client.get("/v1/facts", params={"user": "ada", "workspace": "w"}).json()["workspace"]
+            assert [fact["content"] for fact in listed] == list(reversed(FACTS[:6]))
+            return dict(listed[-1])
+
+        until(lambda: oldest()["use_count"] == 7)
+        assert oldest()["last_used_at"] is not None
+    assert contents(ask(running, user="ada")) == list(FACTS[1:6])

@@ -65,14 +65,17 @@ class Injecting:
         return Done()
 
     async def record_use(self, ask: RecordUse) -> Done:
-        """Counts nothing for a fact that is gone."""
+        """Counts a use for each time an id is there, nothing for a fact that is gone."""
         async with self.database.person(ask.tenant, ask.user) as connection:
             await connection.execute(
                 """
                 INSERT INTO fact_use AS u (tenant, usr, fact_id, last_used_at, use_count)
-                SELECT tenant, usr, id, $2, 1 FROM fact WHERE id = ANY ($1) ORDER BY id
+                SELECT f.tenant, f.usr, f.id, $2, used.times
+                FROM fact f JOIN (SELECT id, count(*)::integer AS times FROM unnest($1::uuid[]) id GROUP BY id) used USING (id)
+                ORDER BY f.id
                 ON CONFLICT (tenant, usr, fact_id) DO UPDATE
-                  SET last_used_at = greatest(u.last_used_at, excluded.last_used_at), use_count = u.use_count + 1
+                  SET last_used_at = greatest(u.last_used_at, excluded.last_used_at),
+                      use_count = u.use_count + excluded.use_count
                 """,
                 ask.fact_ids,
                 ask.at,
