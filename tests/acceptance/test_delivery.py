@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -135,9 +135,8 @@ def running(postgres: PostgresForTests, kafka: Broker, folder: Path, **settings:
     system = System(postgres.create(), kafka, folder, **settings)
     try:
         system.make_topics()
-        delivery = Delivery(system.start(*STAGING))
-        yield delivery
-        delivery.close()
+        with closing(Delivery(system.start(*STAGING))) as delivery:
+            yield delivery
     finally:
         system.close()
 
@@ -401,7 +400,7 @@ def test_d10_a_reset_while_a_run_holds_the_chats(
         evidence = [{"event_id": f"$event:I like {what}", "quote": f"I like {what}"}]
         fact = {"content": f"User likes {what}", "category": "preference", "sensitive": False, "confidence": "high"}
         candidates = [fact | {"reasoning": "stated", "evidence": evidence}]
-        return {"phase": "observer", "when": what, "reply": {"call": {"candidates": candidates}} | reply}
+        return {"phase": "observer", "when": f"I like {what}", "reply": {"call": {"candidates": candidates}} | reply}
 
     decision = {"action": "create", "scope": "workspace", "target": None, "reason": "stated"}
     with running_model() as model:
@@ -435,9 +434,8 @@ def test_d10_nobody_is_never_staged(patient: Delivery, user: str, name: str | No
 
 def test_d12_one_bad_chat_in_five_hundred(system: SystemFactory, user: str) -> None:
     started = system(min_chats=1000).start("memory_store", "chat_ingest", "extraction")
-    delivery = Delivery(started)
     chats: list[Json] = [{"user": user, "prompt": f"chat {n}", "response": ""} for n in range(500)]
-    with started.client("chat_ingest") as ingest:
+    with closing(Delivery(started)) as delivery, started.client("chat_ingest") as ingest:
         refused = ingest.post(
             "/v1/chats", json=[*chats[:321], {"user": user, "prompt": 5, "response": ""}, *chats[322:]]
         )
@@ -450,17 +448,15 @@ def test_d12_one_bad_chat_in_five_hundred(system: SystemFactory, user: str) -> N
         accepted = ingest.post("/v1/chats", json=chats[:7])
         assert accepted.status_code == 202
         assert len(set(accepted.json()["accepted"])) == 7
-    delivery.has_pending(user, 7)
-    delivery.close()
+        delivery.has_pending(user, 7)
 
 
 @pytest.mark.apache_kafka
 def test_d12_kafka_is_away(own_system: SystemFactory, own_kafka: Broker, user: str) -> None:
     system = own_system(min_chats=1000, publish_timeout_ms=1500)
     system.start("memory_store", "chat_ingest", "extraction")
-    delivery = Delivery(system)
     chats = [{"user": user, "prompt": f"chat {n}", "response": ""} for n in range(3)]
-    with system.client("chat_ingest") as ingest:
+    with closing(Delivery(system)) as delivery, system.client("chat_ingest") as ingest:
         own_kafka.kill()
         started = time.monotonic()
         unnamed = ingest.post("/v1/chats", json=chats)
@@ -482,10 +478,9 @@ def test_d12_kafka_is_away(own_system: SystemFactory, own_kafka: Broker, user: s
             assert (again.status_code, again.json()["accepted"]) == (202, unnamed.json()["event_ids"])
             again = ingest.post("/v1/chats", json=chats[0] | {"prompt": "keyed"}, headers={"Idempotency-Key": "k1"})
             assert (again.status_code, again.json()["accepted"]) == (202, keyed.json()["event_ids"])
-    delivery.has_pending(user, 4)
-    delivery.staged_up_to_here()
-    delivery.has_pending(user, 4)
-    delivery.close()
+        delivery.has_pending(user, 4)
+        delivery.staged_up_to_here()
+        delivery.has_pending(user, 4)
 
 
 @pytest.mark.apache_kafka
