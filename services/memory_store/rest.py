@@ -1,6 +1,7 @@
 """The REST half of memory-store: its routers, and the services that they find on the app."""
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware import Middleware
 
 from services.memory_store.access.endpoints import router as access_router
 from services.memory_store.access.service import Access
@@ -13,6 +14,7 @@ from services.memory_store.preferences.service import Preferences
 from services.memory_store.runs.endpoints import router as runs_router
 from services.memory_store.runs.overview import Overview
 from services.memory_store.settings import Settings
+from services.memory_store.turns import WritesInTurn
 from shared.auth import RpcAuthenticator, hash_credential
 
 AUTHENTICATED_S = 5.0
@@ -21,6 +23,7 @@ ROUTERS: tuple[APIRouter, ...] = (facts_router, runs_router, preferences_router,
 
 def install(app: FastAPI, database: Database, settings: Settings) -> Access:
     """Puts the services where the routes look for them; answers the one that also serves the Authenticate RPC."""
+    app.user_middleware.insert(1, Middleware(WritesInTurn))  # within what measures, around what reads and parses
     stand_ins, rules, models = settings.anonymous_users, settings.due_rules, settings.model_names
     access = Access(
         database=database,

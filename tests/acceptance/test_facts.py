@@ -47,16 +47,20 @@ def contents(http: httpx.Client, **query: Any) -> list[str]:
 
 
 class Watch:
-    """Reads another user's facts over and over, in a thread of its own, and keeps how long each took."""
+    """Reads another user's facts over and over, in a thread of its own, and keeps how long each took: first undisturbed, then within."""
+
+    QUIET_READS = 30
 
     def __init__(self, running: System) -> None:
+        self.quiet: list[float] = []
         self.seconds: list[float] = []
         self._running = running
-        self._done = threading.Event()
+        self._reading, self._done = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._read)
 
     def __enter__(self) -> "Watch":
         self._thread.start()
+        self._reading.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,10 +69,15 @@ class Watch:
 
     def _read(self) -> None:
         with self._running.client("memory_store") as http:
+            self.quiet = [self._once(http) for _ in range(self.QUIET_READS)]
+            self._reading.set()
             while not self._done.is_set():
-                started = time.perf_counter()
-                assert http.get("/v1/facts", params={"user": "bob"}).status_code == 200
-                self.seconds.append(time.perf_counter() - started)
+                self.seconds.append(self._once(http))
+
+    def _once(self, http: httpx.Client) -> float:
+        started = time.perf_counter()
+        assert http.get("/v1/facts", params={"user": "bob"}).status_code == 200
+        return time.perf_counter() - started
 
 
 async def create_at_once(running: System, count: int, **wanted: Any) -> Counter[tuple[int, str | None]]:
@@ -100,7 +109,8 @@ async def test_f1_200_concurrent_creates_fill_the_last_slot_once(running: System
         limits = http.get("/v1/facts", params=ADA).json()["limits"]
     assert limits[scope] == {"used": cap, "max": cap, "waiting": 0}
     assert len(watch.seconds) >= 5
-    assert max(watch.seconds) < 0.2
+    # Where other work holds the machine, ten undisturbed reads may take longer than 200 ms.
+    assert max(watch.seconds) < max(0.2, 10 * max(watch.quiet))
 
 
 def test_f1_caps_hold_on_promote_demote_and_restore(http: httpx.Client) -> None:
