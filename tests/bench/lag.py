@@ -27,7 +27,7 @@ async def measure(bench: Bench) -> list[Figure]:
                 await asyncio.sleep(dice.random() * 2)
                 user = f"newcomer-{number}"
                 chat = Chat(
-                    f"lag-{number}", user, "I am allergic to peanuts.", "I will keep that in mind.", datetime.now(UTC)
+                    f"lag-{number}", user, "I work as a carpenter.", "I will keep that in mind.", datetime.now(UTC)
                 )
                 await publish(system.kafka_settings, [chat.record()])
                 lags.append(await _injectable(wire, user, system.admin_key))
@@ -37,7 +37,7 @@ async def measure(bench: Bench) -> list[Figure]:
 
 
 async def _injectable(wire: Wire, user: str, key: str) -> float:
-    request = post("/v1/assemble", json.dumps({"user": user, "message": "What may I eat?"}).encode(), key)
+    request = post("/v1/assemble", json.dumps({"user": user, "message": "What should I build next?"}).encode(), key)
     started = time.perf_counter()
     while not (await wire.ask(request))["facts"]:
         if time.perf_counter() - started > _DEADLINE_S:
