@@ -283,6 +283,21 @@ async def test_a_person_takes_the_last_slot_between_claim_and_complete(lab: Lab)
     assert len(await lab.facts()) == 5
 
 
+async def test_runs_of_ten_workspaces_want_the_last_global_slot_at_once(lab: Lab) -> None:
+    for n in range(4):
+        await write(lab, f"global {n}", workspace=None)
+    await lab.stage(*(chat(f"e{n}", workspace=f"w{n}", prompt="I like tea") for n in range(10)))
+    runs = [await lab.claimed() for _ in range(10)]
+    await asyncio.gather(
+        *(
+            lab.complete(run, (candidate(f"learned in {run.workspace}", run.chats[0].event_id, "I like tea"), GLOBAL))
+            for run in runs
+        )
+    )
+    assert len(await lab.facts()) == 5
+    assert len(await lab.facts(state="pending")) == 9
+
+
 async def test_at_most_ten_wait_for_a_slot(lab: Lab) -> None:
     await lab.sql("UPDATE tenant_setting SET max_workspace_facts = 0")
     for n in range(12):
