@@ -80,11 +80,11 @@ class Watch:
         return time.perf_counter() - started
 
 
-async def create_at_once(running: System, count: int, **wanted: Any) -> Counter[tuple[int, str | None]]:
+async def create_at_once(running: System, count: int, *urls: str, **wanted: Any) -> Counter[tuple[int, str | None]]:
     """Over bare sockets: what an HTTP client computes would be counted as the service's time."""
 
     async def one(n: int) -> tuple[int, str | None]:
-        url = httpx.URL(running.url("memory_store"))
+        url = httpx.URL(urls[n % len(urls)])
         body = json.dumps({**ADA, "content": f"burst {n}", **wanted})
         reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(
@@ -104,13 +104,23 @@ async def test_f1_200_concurrent_creates_fill_the_last_slot_once(running: System
         for n in range(cap - 1):
             remember(http, f"fact {n}", scope=scope)
         with Watch(running) as watch:
-            answers = await create_at_once(running, 200, scope=scope)
+            answers = await create_at_once(running, 200, running.url("memory_store"), scope=scope)
         assert answers == {(201, None): 1, (409, "limit_reached"): 199}
         limits = http.get("/v1/facts", params=ADA).json()["limits"]
     assert limits[scope] == {"used": cap, "max": cap, "waiting": 0}
     assert len(watch.seconds) >= 5
     # Where other work holds the machine, ten undisturbed reads may take longer than 200 ms.
     assert max(watch.seconds) < max(0.2, 10 * max(watch.quiet))
+
+
+async def test_f1_two_replicas_fill_the_last_slot_once(running: System) -> None:
+    other = running.replica("memory_store")
+    with running.client("memory_store") as http:
+        for n in range(4):
+            remember(http, f"fact {n}", scope="global")
+        answers = await create_at_once(running, 100, running.url("memory_store"), other.url, scope="global")
+        assert answers == {(201, None): 1, (409, "limit_reached"): 99}
+        assert len(http.get("/v1/facts", params={"user": "ada"}).json()["global"]) == 5
 
 
 def test_f1_caps_hold_on_promote_demote_and_restore(http: httpx.Client) -> None:
