@@ -7,6 +7,7 @@
 `own_system`            the same on `own_kafka` and `own_postgres`
 """
 
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -21,6 +22,13 @@ from tests.support.system import System, in_ci
 
 SystemFactory = Callable[..., System]
 _SYSTEMS: pytest.StashKey[list[System]] = pytest.StashKey()
+
+
+@pytest.fixture
+def data_folder() -> Iterator[Path]:
+    """A folder for a server's data. Not `tmp_path`: pytest closes its folders to other users, as one of whom root's Postgres runs."""
+    with tempfile.TemporaryDirectory(prefix="keepsake-data-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,7 @@ class Postgres(Server):
             raise DeployError(f"psql failed: {done.stderr.strip()}")
 
     def _launch(self) -> Child:
+        _let_others_pass(self.folder)
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -115,10 +116,9 @@ class Postgres(Server):
         half = self.folder.with_name(f"{self.folder.name}.new")
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True, mode=0o700)
+        _let_others_pass(half)
         if user:
             shutil.chown(half, user)
-            for place in (half, BINARIES):
-                _let_others_pass(place)
         with tempfile.NamedTemporaryFile("w", prefix="keepsake-") as secret:
             secret.write(self.password)
             secret.flush()

@@ -78,8 +78,15 @@ class LocalSystem:
         begun = time.monotonic()
         _, applied = database.prepare(self.postgres, DATABASE, **self._passwords)
         say_row("schema", DATABASE, f"ready in {time.monotonic() - begun:.1f} s, {len(applied)} new migrations")
-        for service in SERVICES:
-            self._start(self._service(service), self.wiring.url(service))
+        store, *others = (self._service(service) for service in SERVICES)
+        self._start(store, store.url)
+        self._parts += others
+        for service in others:
+            service.launch()
+        for service in others:
+            begun = time.monotonic()
+            service.wait_ready()
+            say_row(service.name, service.url, f"ready {time.monotonic() - begun:.1f} s later")
         self._tell_others()
         say(f"Ready in {time.monotonic() - self._begun:.1f} s.")
 

@@ -17,8 +17,8 @@ from tests.support.ports import free_port
 from tests.support.postgres import PostgresForTests
 
 
-async def test_postgres_keeps_its_data_over_a_stop_and_a_kill(tmp_path: Path) -> None:
-    server = Postgres(tmp_path / "postgres", free_port(), 'it\'s a "pass\\word" /@:', durable=False)
+async def test_postgres_keeps_its_data_over_a_stop_and_a_kill(data_folder: Path) -> None:
+    server = Postgres(data_folder / "postgres", free_port(), 'it\'s a "pass\\word" /@:', durable=False)
     server.start()
     try:
         connection = await asyncpg.connect(server.url())
@@ -35,7 +35,7 @@ async def test_postgres_keeps_its_data_over_a_stop_and_a_kill(tmp_path: Path) ->
     assert port_is_free(server.port)
 
 
-async def test_postgres_asks_for_a_password(tmp_path: Path, postgres: PostgresForTests) -> None:
+async def test_postgres_asks_for_a_password(postgres: PostgresForTests) -> None:
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(postgres.server.url(password="wrong"))
 

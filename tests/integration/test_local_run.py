@@ -29,6 +29,8 @@ class LocalRun:
     """`python -m deploy.local run` in a data folder and on ports of its own, on Tansu, which starts at once."""
 
     def __init__(self, folder: Path, ports: dict[str, int]) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
         self.data_dir = folder / "data"
         self.ports = ports
         self.output_file = folder / "output"
@@ -36,6 +38,7 @@ class LocalRun:
             **{name: value for name, value in os.environ.items() if not name.startswith(("KEEPSAKE_", "MAKE"))},
             "KEEPSAKE_DATA_DIR": str(self.data_dir),
             "KEEPSAKE_LOCAL_BROKER": "tansu",
+            "KEEPSAKE_ROLES": "worker",  # joining a group takes Tansu many seconds
             **{f"KEEPSAKE_LOCAL_{part.upper()}_PORT": str(port) for part, port in ports.items()},
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -103,8 +106,8 @@ def until(condition: Callable[[], bool], timeout_s: float, told: Callable[[], st
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalRun]:
-    run = LocalRun(tmp_path, {part: free_port() for part in PARTS})
+def local(data_folder: Path) -> Iterator[LocalRun]:
+    run = LocalRun(data_folder, {part: free_port() for part in PARTS})
     yield run
     if run.process is not None and run.process.poll() is None:
         run.process.terminate()
@@ -138,17 +141,6 @@ def test_a_run_tells_where_everything_is_and_ctrl_c_stops_all(local: LocalRun) -
     assert [item["content"] for item in kept["global"]] == ["User keeps bees"]
 
 
-def test_a_second_run_in_the_same_folder_is_refused(local: LocalRun, tmp_path: Path) -> None:
-    pid = local.start().ready()["pids"]["supervisor"]
-    (tmp_path / "second").mkdir()
-    second = LocalRun(tmp_path / "second", {part: free_port() for part in PARTS})
-    second.start(KEEPSAKE_DATA_DIR=str(local.data_dir))
-    assert second.ended() == 2
-    assert f"another run (process {pid}) already uses {local.data_dir}" in second.output
-    assert local.running.poll() is None
-    assert (local.data_dir / "run.json").exists()
-
-
 def test_a_port_in_use_is_named_and_nothing_half_started_stays(local: LocalRun) -> None:
     with socket.create_server(("127.0.0.1", local.ports["injection"])):
         assert local.start().ended() == 2
@@ -171,8 +163,13 @@ def test_sigterm_in_the_middle_of_the_start_stops_all(local: LocalRun) -> None:
     local.assert_nothing_left()
 
 
-def test_kill_9_of_the_supervisor_leaves_nothing_and_the_next_run_starts(local: LocalRun) -> None:
-    local.start().ready()
+def test_one_run_per_folder_and_kill_9_leaves_nothing_that_hinders_the_next(local: LocalRun) -> None:
+    pid = local.start().ready()["pids"]["supervisor"]
+    second = LocalRun(local.folder / "second", {part: free_port() for part in PARTS})
+    assert second.start(KEEPSAKE_DATA_DIR=str(local.data_dir)).ended() == 2
+    assert f"another run (process {pid}) already uses {local.data_dir}" in second.output
+    local.ready()
+
     local.running.kill()
     local.ended()
     local.start().ready()
@@ -216,7 +213,7 @@ def test_a_wrong_setting_of_the_run_is_one_line(local: LocalRun) -> None:
 
 def test_the_demo_tells_its_story_and_tells_it_again(local: LocalRun) -> None:
     for _ in range(2):
-        assert local.start("demo").ended() == 0, local.output
+        assert local.start("demo", KEEPSAKE_ROLES="stager,worker").ended() == 0, local.output
         lines = local.output.splitlines()
         assert len(lines) < 60
         assert any(re.search(r'User lives in Lisbon\. +<- "I live in Lisbon\."', line) for line in lines)
