@@ -211,8 +211,8 @@ class Producer:
             client_id=self._name,
             acks="all",
             enable_idempotence=idempotent,
-            # aiokafka's lz4 is at its slowest level: 32 MB/s of chats on one core, zstd 240 and a quarter smaller.
-            compression_type="zstd",
+            # Measured on chats: snappy halves them or better at 600 MB/s, zstd does 240 MB/s, aiokafka's lz4 (its slowest level) 32.
+            compression_type="snappy",
             max_batch_size=MAX_BATCH_BYTES,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
