@@ -18,13 +18,14 @@ CREATE FUNCTION round_up(step interval, moment timestamptz) RETURNS timestamptz 
 RETURN CASE WHEN step IS NULL THEN moment ELSE date_bin(step, moment + step - interval '1 microsecond', 'epoch'::timestamptz) END;
 
 -- When a batch that no run holds is to be claimed; null: not before another chat comes. The one place that says what "due" means.
+-- failed_at: chats of a window that was due and failed are left; they stay due, however few they have become.
 CREATE FUNCTION due_at(rules due_rules, pending integer, oldest_staged_at timestamptz, last_staged_at timestamptz,
-                       asked_at timestamptz, not_before timestamptz)
+                       asked_at timestamptz, failed_at timestamptz, not_before timestamptz)
 RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
-  WHEN pending = 0 OR (asked_at IS NULL AND pending < least((rules).min_chats, (rules).window_chats) AND (rules).max_wait IS NULL)
-    THEN NULL
-  WHEN asked_at IS NOT NULL THEN greatest(asked_at, not_before)
+  WHEN pending = 0 THEN NULL
+  WHEN asked_at IS NOT NULL OR failed_at IS NOT NULL THEN greatest(coalesce(asked_at, oldest_staged_at), not_before)
+  WHEN pending < least((rules).min_chats, (rules).window_chats) AND (rules).max_wait IS NULL THEN NULL
   ELSE greatest(not_before, round_up((rules).round_to, CASE
     WHEN pending >= (rules).window_chats THEN last_staged_at
     WHEN pending >= (rules).min_chats THEN last_staged_at + (rules).idle
@@ -53,7 +54,8 @@ BEGIN ATOMIC
     -- A leased batch keeps the end of its lease.
     claimable_at = CASE
       WHEN b.run_id IS NOT NULL THEN b.claimable_at
-      ELSE due_at(rules, now_pending.chats, now_pending.oldest, b.last_staged_at, now_pending.asked, b.not_before)
+      ELSE due_at(rules, now_pending.chats, now_pending.oldest, b.last_staged_at, now_pending.asked,
+                  CASE WHEN now_pending.of_failed_window THEN b.failed_at END, b.not_before)
     END,
     attempts = CASE WHEN now_pending.of_failed_window THEN b.attempts ELSE 0 END,
     failed_at = CASE WHEN now_pending.of_failed_window THEN b.failed_at END,
@@ -123,7 +125,7 @@ BEGIN
     RETURNING tenant, usr, workspace, timezone, recorded_at
   ), grown AS (
     INSERT INTO batch AS b (tenant, usr, workspace, pending, oldest_staged_at, last_staged_at, claimable_at, timezone)
-    SELECT tenant, usr, workspace, count(*), now(), now(), due_at(rules, count(*)::integer, now(), now(), NULL, NULL),
+    SELECT tenant, usr, workspace, count(*), now(), now(), due_at(rules, count(*)::integer, now(), now(), NULL, NULL, NULL),
            (array_agg(timezone ORDER BY recorded_at DESC) FILTER (WHERE timezone IS NOT NULL))[1]
     FROM fresh GROUP BY tenant, usr, workspace ORDER BY tenant, usr, workspace
     ON CONFLICT (tenant, usr, workspace) DO UPDATE SET
@@ -136,7 +138,7 @@ BEGIN
         -- Full and due already: who goes on talking does not lose the place in the queue.
         WHEN b.pending >= rules.window_chats AND b.claimable_at <= now() THEN b.claimable_at
         ELSE due_at(rules, b.pending + excluded.pending, coalesce(b.oldest_staged_at, excluded.oldest_staged_at),
-                    excluded.last_staged_at, b.asked_at, b.not_before)
+                    excluded.last_staged_at, b.asked_at, b.failed_at, b.not_before)
       END
   )
   SELECT array_agg(i.ord) FILTER (WHERE i.why IS NOT NULL), array_agg(i.why) FILTER (WHERE i.why IS NOT NULL),

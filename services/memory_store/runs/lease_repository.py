@@ -329,8 +329,8 @@ async def release_batch(
           run_id = NULL,
           not_before = CASE WHEN $2 > interval '0' THEN now() + $2 END,
           attempts = coalesce($3, attempts),
-          failed_at = CASE WHEN $3 = 0 THEN NULL ELSE coalesce(failed_at, $4) END,
-          failed_offset = CASE WHEN $3 = 0 THEN NULL ELSE coalesce(failed_offset, $5) END,
+          failed_at = CASE WHEN attempts = 0 THEN coalesce($4, failed_at) ELSE failed_at END,
+          failed_offset = CASE WHEN attempts = 0 THEN coalesce($5, failed_offset) ELSE failed_offset END,
           lost = CASE WHEN $6 THEN 0 ELSE lost END
         WHERE workspace = $1
         """,

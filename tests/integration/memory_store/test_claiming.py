@@ -147,7 +147,9 @@ async def test_renewing_moves_the_end(lab: Lab) -> None:
 
 
 async def test_a_poison_chat_ends_alone(lab: Lab) -> None:
-    await lab.stage(*(chat(f"e{n:02}", prompt="poison" if n == 13 else "fine") for n in range(20)), chat("x", "bob"))
+    await lab.stage(*(chat(f"e{n:02}", prompt="poison" if n == 17 else "fine") for n in range(20)), chat("x", "bob"))
+    # The two chats behind the poison one are fewer than would make a batch due, and are read all the same: they were due with it.
+    lab.rules = replace(lab.rules, min_chats=5)
     sizes = []
     while (run := await lab.claim()) is not None:
         if run.user == "ann":
@@ -157,9 +159,9 @@ async def test_a_poison_chat_ends_alone(lab: Lab) -> None:
             await due_now(lab)
         else:
             await lab.complete(run)
-    assert sizes == [20, 10, 10, 5, 2, 2, 1, 1, 6]
+    assert sizes == [20, 10, 10, 5, 5, 2, 2, 1, 2]
     dead = await lab.sql("SELECT event_id, reason, prompt FROM chat WHERE state = 'dead'")
-    assert [tuple(row) for row in dead] == [("e13", "unreadable", "poison")]
+    assert [tuple(row) for row in dead] == [("e17", "unreadable", "poison")]
     assert await states(lab) == {"dead": 1, "read": 20}
     assert tuple((await lab.sql("SELECT attempts, lost, failed_at FROM batch WHERE usr = 'ann'"))[0]) == (0, 0, None)
     outcomes = await lab.sql("SELECT outcome, reason FROM run WHERE state = 'failed' ORDER BY started_at")
