@@ -44,7 +44,7 @@ class Extraction:
             self.decisions = await reflect(self.run, self.kept, model, turn)
 
     def _offline(self) -> None:
-        found = offline.observe(self.run.chats)
+        found = offline.observe(self.run.chats, self.run.zone)
         prompts = {chat.event_id: chat.prompt for chat in self.run.chats}
         self.candidates = select([candidate.model_dump() for candidate in found], prompts, self.max_candidates)
         if self.kept:
