@@ -31,11 +31,12 @@ _LOG_APPEND_TIME = 1
 
 @dataclass(slots=True)
 class Poll:
-    """What one poll brought. `read` runs beside `sources`: a record to stage, why there is none, or None for an anonymous one."""
+    """What one poll brought: records to stage and bad ones, each with its place among `sources`; the others are anonymous."""
 
     sources: Sequence[Source]
     generation: int
-    read: list[StageRecord | BadRecord | None] = field(default_factory=list)
+    good: list[tuple[int, StageRecord]] = field(default_factory=list)
+    bad: list[tuple[int, BadRecord]] = field(default_factory=list)
     unknown_fields: int = 0
 
     @property
@@ -51,29 +52,27 @@ class Poll:
 def read_poll(sources: Sequence[Source], generation: int, stand_ins: Collection[str]) -> Poll:
     poll = Poll(sources, generation)
     now_ms = int(time.time() * 1000)
-    for source in sources:
+    for at, source in enumerate(sources):
         headers, unreadable = _headers(source)
         poll.unknown_fields += unreadable
         try:
             decoded = decode_event(source.value)
         except BadRecord as bad:
-            poll.read.append(bad)
+            poll.bad.append((at, bad))
             continue
         poll.unknown_fields += decoded.unknown_fields
         if is_anonymous(decoded.event.user, stand_ins):
-            poll.read.append(None)
             continue
         partition, offset, timestamp_ms = _position(source, headers, now_ms)
         traceparent = headers.get("traceparent", "")
-        poll.read.append(
-            StageRecord(
-                partition=partition,
-                offset=offset,
-                timestamp_ms=timestamp_ms,
-                event=decoded.event,
-                traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
-            )
+        record = StageRecord(
+            partition=partition,
+            offset=offset,
+            timestamp_ms=timestamp_ms,
+            event=decoded.event,
+            traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else None,
         )
+        poll.good.append((at, record))
     return poll
 
 
@@ -117,6 +116,8 @@ def _position(source: Source, headers: dict[str, str], now_ms: int) -> tuple[int
     timestamp_ms: int = source.timestamp
     if source.timestamp_type != _LOG_APPEND_TIME:
         timestamp_ms = min(timestamp_ms, now_ms) if timestamp_ms > 0 else now_ms
+    if not headers:
+        return source.partition, source.offset, timestamp_ms
     original = [headers.get(name, "") for name in (ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP)]
     if all(_DIGITS.fullmatch(part) for part in original):
         partition, offset, first_ms = (int(part) for part in original)

@@ -19,7 +19,6 @@ from shared.events import BadRecord
 from shared.kafka import Producer, PublishFailed, Record
 from shared.loops import Loops
 from shared.rpc.client import MemoryStoreClient
-from shared.rpc.messages import StageRecord
 from shared.telemetry import metrics
 from shared.telemetry.tracing import TRACER, link_to
 
@@ -218,9 +217,8 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _stage(self, poll: Poll) -> tuple[Counter[str], list[tuple[int, BadRecord]]]:
         """What became of the records, by outcome, and which are dead."""
-        good = [(at, record) for at, record in enumerate(poll.read) if isinstance(record, StageRecord)]
-        bad = [(at, record) for at, record in enumerate(poll.read) if isinstance(record, BadRecord)]
-        outcomes = Counter(dropped_anonymous=len(poll.read) - len(good) - len(bad))
+        good, bad = poll.good, list(poll.bad)
+        outcomes = Counter(dropped_anonymous=len(poll.sources) - len(good) - len(bad))
         traces = sorted({record.traceparent for _, record in good if record.traceparent})[:MAX_LINKS]
         with TRACER.start_as_current_span("stage", links=[link for trace in traces for link in link_to(trace)]):
             verdicts = await self._staging.stage(
