@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from shared.ids import DEFAULT_TENANT, DEFAULT_WORKSPACE, Id, check_id
+from shared.ids import DEFAULT_TENANT, DEFAULT_WORKSPACE, Id, IdOrEmpty
 
 _fast_json: Callable[..., Any] | None
 try:
@@ -92,12 +92,8 @@ def _metadata_size(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _user(value: str | None) -> str | None:
-    return check_id(value) if value else value
-
-
 Text = Annotated[str, AfterValidator(_text)]
-User = Annotated[str | None, AfterValidator(_user)]
+User = IdOrEmpty | None
 Zone = Annotated[str, AfterValidator(_zone)]
 Time = Annotated[datetime, BeforeValidator(_rfc3339), AfterValidator(_in_range)]
 Metadata = Annotated[dict[str, Any], AfterValidator(_metadata_size)]
