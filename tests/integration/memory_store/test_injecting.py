@@ -90,4 +90,4 @@ async def test_uses_are_counted(lab: Lab) -> None:
     for user in ("ann", "ann", "bob"):
         use = RecordUse(tenant="default", user=user, fact_ids=[fact.id, fact.id, uuid4()], at=datetime.now(UTC))
         await injecting.record_use(use)
-    assert (await listed(lab))[0].use_count == 2
+    assert (await listed(lab))[0].use_count == 4
