@@ -1,6 +1,7 @@
 """`python -m deploy contracts [--check]`: the published contracts, made from the code.
 
-`docs/openapi/*.json` are what the services answer at `/openapi.json`; `docs/asyncapi.json` is made from the models of `shared.events`.
+`docs/openapi/*.json` are what the services answer at `/openapi.json`; `docs/asyncapi.json` is made from the models of `shared.events`,
+`docs/configure.md` from the services' settings.
 """
 
 import argparse
@@ -27,7 +28,7 @@ _EVENTS: tuple[type[BaseModel], ...] = (events.ChatCompleted, events.ChatReset, 
 def main(argv: Sequence[str]) -> int:
     """Writes the files; with --check only compares. Exit code 1 where one is not current."""
     parser = argparse.ArgumentParser(
-        prog="python -m deploy contracts", description="Writes docs/openapi and asyncapi.json."
+        prog="python -m deploy contracts", description="Writes docs/openapi, asyncapi.json and configure.md."
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is not current")
     check = parser.parse_args(argv).check
@@ -44,12 +45,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def files() -> dict[Path, str]:
+    from deploy import settings_page  # noqa: PLC0415 (deploy's other commands need no service)
+
     documents = {DOCS / "openapi" / f"{name}.json": document for name, document in openapi().items()}
     documents[DOCS / "asyncapi.json"] = asyncapi()
     return {
         path: json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
         for path, document in documents.items()
-    }
+    } | {DOCS / "configure.md": settings_page.page()}
 
 
 def openapi() -> dict[str, Json]:

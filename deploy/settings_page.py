@@ -25,8 +25,8 @@ WHO: dict[str, type[BaseSettings]] = {
 HEAD = """# Configure
 
 Settings are environment variables. `python -m services.NAME --help` lists those of one service. Lists are comma-separated, structures
-JSON; an empty variable counts as unset. A wrong or missing setting ends the start with one line that names it, and exit code 2. What is set for
-`make run` reaches the services.
+JSON; an empty variable counts as unset. A wrong or missing setting ends the start with one line that names it, and exit code 2. What is
+set for `make run` reaches the services.
 
 Traces are exported where `OTEL_EXPORTER_OTLP_ENDPOINT` is set, after OpenTelemetry's own variables.
 
