@@ -12,7 +12,20 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 LogFormat = Literal["console", "json"]
 
 # What these say at INFO is noise, and their DEBUG holds records, URLs and statements.
-_QUIET = ("aiokafka", "asyncio", "faststream", "httpcore", "httpcore2", "httpx", "httpx2", "openai", "uvicorn", "opentelemetry", "urllib3")
+_QUIET = (
+    "asyncio",
+    "faststream",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "openai",
+    "uvicorn",
+    "opentelemetry",
+    "urllib3",
+)
+# It repeats at ERROR, many times a second, what the service says once: the broker is away.
+_MUTED = ("aiokafka",)
 
 
 def _trace_ids(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -60,6 +73,8 @@ def configure_logs(service: str, *, level: str, log_format: LogFormat) -> None:
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level]))
+    for name in _MUTED:
+        logging.getLogger(name).setLevel(logging.WARNING if level == "DEBUG" else logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
