@@ -1,8 +1,9 @@
-"""Puts the service together: REST, RPC and the outbox's relay over one database."""
+"""Puts the service together: REST, RPC and three loops (the outbox's relay, retention, gauges) over one database."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import timedelta
 
 import structlog
 from fastapi import FastAPI
@@ -10,7 +11,9 @@ from fastapi import FastAPI
 from services.memory_store import rest, rpc
 from services.memory_store.access.service import ensure_tenant
 from services.memory_store.database import Database
+from services.memory_store.gauges.service import Gauges
 from services.memory_store.outbox.relay import Relay
+from services.memory_store.retention.service import Ages, Retention
 from services.memory_store.settings import Settings
 from shared.ids import DEFAULT_TENANT
 from shared.kafka import Producer
@@ -25,18 +28,24 @@ def build(settings: Settings) -> FastAPI:
     loops = Loops()
     database = Database(settings.database_url.get_secret_value(), size=settings.database_pool)
     producer = Producer(settings, name="memory-store")
-    relay = Relay(database, producer, settings.topic_memory_changes, loops, settings.outbox_interval_ms / 1000)
+    work: Mapping[str, Callable[[], Awaitable[None]]] = {
+        "outbox": Relay(
+            database, producer, settings.topic_memory_changes, loops, settings.outbox_interval_ms / 1000
+        ).run,
+        "retention": _retention(database, settings, loops).run,
+        "gauges": Gauges(database, loops, settings.gauges_interval_ms / 1000).run,
+    }
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await database.open()
         producer.start()
-        work = asyncio.create_task(_work(database, relay, settings))
+        working = asyncio.create_task(_work(database, settings, work))
         try:
             yield
         finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
             await producer.stop()
             await database.close()
 
@@ -53,8 +62,18 @@ def build(settings: Settings) -> FastAPI:
     return app
 
 
-async def _work(database: Database, relay: Relay, settings: Settings) -> None:
-    """Once the database is there: the first tenant, then changes to Kafka for as long as the service runs."""
+def _retention(database: Database, settings: Settings, loops: Loops) -> Retention:
+    ages = Ages(
+        chat_text=timedelta(days=settings.chat_text_days),
+        pending=timedelta(days=settings.pending_days),
+        deleted_text=timedelta(days=settings.deleted_text_days),
+        keys=timedelta(days=settings.idempotency_days),
+    )
+    return Retention(database, settings.due_rules, ages, timedelta(milliseconds=settings.retention_interval_ms), loops)
+
+
+async def _work(database: Database, settings: Settings, work: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+    """Once the database is there: the first tenant, then the loops for as long as the service runs."""
     while True:
         await database.wait_until_ready()
         try:
@@ -62,4 +81,12 @@ async def _work(database: Database, relay: Relay, settings: Settings) -> None:
             break
         except RpcError as error:
             log.warning("first_tenant_waits", error=error.code)
-    await relay.run()
+    await asyncio.gather(*(_loop(name, run) for name, run in work.items()))
+
+
+async def _loop(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """One that ends takes no other with it; it no longer moves, so liveness tells."""
+    try:
+        await run()
+    except Exception:
+        log.error("loop_ended", loop=name, exc_info=True)

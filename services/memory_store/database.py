@@ -30,7 +30,7 @@ PoolName = Literal["people", "queue"]
 Result = TypeVar("Result")
 
 # The newest migration this release needs; a database that is ahead of it serves (expand, then contract).
-SCHEMA_NEEDED = 5
+SCHEMA_NEEDED = 6
 
 ACQUIRE_TIMEOUT_S = 3.0
 COMMAND_TIMEOUT_S = 15.0
@@ -43,6 +43,7 @@ _SERVER_SETTINGS = {
     "jit": "off",  # small statements: compiling them costs more than it saves
     "timezone": "UTC",
 }
+QUIET_S = 10.0
 RETRY_PAUSES_S = (0.01, 0.05, 0.2, 0.5)
 
 # Another transaction won, or a migration changed a table under a prepared statement: the same work may pass now.
@@ -70,6 +71,27 @@ class Conflicted(RpcError):
         super().__init__("unavailable", "another transaction was in the way")
 
 
+class _Outage:
+    """Says once that Postgres is away, and once that it is back, however many ask meanwhile. A failure among successes, such as a lock
+    that was not granted in time, is said at most every `QUIET_S`."""
+
+    def __init__(self) -> None:
+        self._failed_at: float | None = None
+        self._since: float | None = None
+
+    def failed(self, error: Exception) -> None:
+        now = time.monotonic()
+        if self._failed_at is None or now - self._failed_at > QUIET_S:
+            log.warning("database_unavailable", error=type(error).__name__)
+            self._since = now
+        self._failed_at = now
+
+    def connected(self) -> None:
+        if self._since is not None:
+            log.info("database_available", after_s=round(time.monotonic() - self._since, 1))
+            self._since = None
+
+
 class Database:
     """Two pools of the same role, so that a burst of staging or runs leaves connections for people and prompts."""
 
@@ -77,6 +99,7 @@ class Database:
         self._url = url
         self._size = size
         self._pools: dict[PoolName, asyncpg.Pool[asyncpg.Record]] = {}
+        self._outage = _Outage()
 
     async def open(self) -> None:
         """Needs no Postgres: connections are made when they are asked for. Raises ValueError for an URL that is none."""
@@ -121,9 +144,10 @@ class Database:
     @asynccontextmanager
     async def statement(self, *, pool: PoolName = "people") -> AsyncIterator[Connection]:
         """For one statement that binds itself to a person, as `injectable_facts` does: no round trips for a transaction around it."""
-        with _translated():
+        with self._translated():
             async with self._connection(pool) as connection:
                 yield connection
+                self._outage.connected()
 
     async def retry(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs `work`, which opens its own transaction, again after a deadlock or the like. Raises RpcError unavailable."""
@@ -169,9 +193,10 @@ class Database:
     async def _transaction(self, pool: PoolName, scope: dict[str, str]) -> AsyncIterator[Connection]:
         settings = ", ".join(f"set_config({_literal(name)}, {_literal(value)}, true)" for name, value in scope.items())
         begin = f"BEGIN; SELECT {settings}" if settings else "BEGIN"
-        with _translated():
+        with self._translated():
             async with self._connection(pool) as connection:
                 await connection.execute(begin)
+                self._outage.connected()
                 try:
                     yield connection
                     await connection.execute("COMMIT")
@@ -182,8 +207,10 @@ class Database:
     @asynccontextmanager
     async def _connection(self, pool: PoolName) -> AsyncIterator[Connection]:
         started = time.perf_counter()
-        connection = await self._pools[pool].acquire(timeout=ACQUIRE_TIMEOUT_S)
-        DB_POOL_WAIT_SECONDS.labels(pool).observe(time.perf_counter() - started)
+        try:
+            connection = await self._pools[pool].acquire(timeout=ACQUIRE_TIMEOUT_S)
+        finally:
+            DB_POOL_WAIT_SECONDS.labels(pool).observe(time.perf_counter() - started)
         DB_POOL_IN_USE.labels(pool).inc()
         try:
             yield connection
@@ -192,18 +219,17 @@ class Database:
             # Not to be cut short by a caller that goes away: the connection would be lost to the pool.
             await asyncio.shield(self._pools[pool].release(connection))
 
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """The library's texts quote statements and rows: only a type's name is kept of its errors."""
-    try:
-        yield
-    except _AGAIN as error:
-        log.info("transaction_conflicted", error=type(error).__name__)
-        raise Conflicted from None
-    except _AWAY as error:
-        log.warning("database_unavailable", error=type(error).__name__)
-        raise RpcError("unavailable", "the database is away") from None
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The library's texts quote statements and rows: only a type's name is kept of its errors."""
+        try:
+            yield
+        except _AGAIN as error:
+            log.info("transaction_conflicted", error=type(error).__name__)
+            raise Conflicted from None
+        except _AWAY as error:
+            self._outage.failed(error)
+            raise RpcError("unavailable", "the database is away") from None
 
 
 async def _roll_back(connection: Connection) -> None:

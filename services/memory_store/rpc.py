@@ -50,8 +50,9 @@ def route(database: Database, settings: Settings, access: Access) -> Route:
         base=timedelta(milliseconds=settings.retry_base_ms),
         longest=timedelta(milliseconds=settings.retry_max_ms),
     )
-    leasing = Leasing(database, rules, retries, settings.model_names)
-    completing = Completing(database, rules)
+    keep_text = settings.chat_text_days > 0
+    leasing = Leasing(database, rules, retries, settings.model_names, keep_text)
+    completing = Completing(database, rules, keep_text)
     injecting = Injecting(database)
     methods: dict[str, Method[Any]] = {
         "Authenticate": _method(m.Authenticate, access.authenticate),

@@ -72,7 +72,30 @@ class Settings(ServiceSettings, KafkaSettings):
     idempotency_days: float = Field(
         90,
         gt=0,
+        le=36_500,
         description="Days for which an event id is known; older records are dead letters. Above topic retention.",
+    )
+    chat_text_days: float = Field(
+        30,
+        ge=0,
+        le=36_500,
+        description="Days that text of read chats and of runs is kept; 0 = it leaves as the run ends.",
+    )
+    pending_days: float = Field(
+        30,
+        ge=0,
+        le=36_500,
+        description="Days that text of unread chats and of those given up is kept; 0 = until the next sweep, read or not.",
+    )
+    deleted_text_days: float = Field(
+        30,
+        ge=0,
+        le=36_500,
+        description="Days that text of deleted and rejected facts is kept, to restore them; 0 = until the next sweep.",
+    )
+    retention_interval_ms: int = Field(3_600_000, ge=1, description="From one sweep of what is too old to the next.")
+    gauges_interval_ms: int = Field(
+        5000, ge=1, le=60_000, description="How often gauges of batches and the outbox are read from the database."
     )
     min_chats: int = Field(5, ge=1, description="Pending chats that make a batch due once it is idle.")
     idle_threshold_ms: int = Field(

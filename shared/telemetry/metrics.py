@@ -45,7 +45,7 @@ STAGER_COMMITS_REFUSED = _counter(
 UNKNOWN_FIELDS = _counter("unknown_fields_total", "unknown fields in chat events")
 
 # Batches and runs
-BATCHES = _gauge("batches", "batches by state", "state")
+BATCHES = _gauge("batches", "due, running (each up to 10,000) and sleeping (an estimate beyond that)", "state")
 OLDEST_DUE_AGE = _gauge("oldest_due_age_seconds", "how long the oldest due batch waits for a worker")
 OLDEST_PENDING_AGE = _gauge("oldest_pending_age_seconds", "age of the oldest pending chat")
 LEASES_LOST = _counter("lease_lost_total", "runs whose lease ran out")
@@ -73,6 +73,12 @@ DB_POOL_IN_USE = _gauge("db_pool_in_use", "connections in use", "pool")
 DB_POOL_WAIT_SECONDS = _histogram("db_pool_wait_seconds", "time waited for a connection", "pool")
 OUTBOX_OLDEST_AGE = _gauge("outbox_oldest_age_seconds", "age of the oldest change that is not on Kafka yet")
 SCHEMA_VERSION = _gauge("schema_version", "number of the newest migration that is applied")
+
+# Privacy
+RETENTION_LAST_SUCCESS = _gauge(
+    "retention_last_success_timestamp_seconds", "when a whole sweep was last done, by any replica"
+)
+RETENTION_ROWS = _counter("retention_rows_total", "rows whose text, or which themselves, left with time", "kind")
 
 # Loops and build
 LOOP_LAST_PROGRESS = _gauge("loop_last_progress_timestamp_seconds", "when a loop last moved", "loop")

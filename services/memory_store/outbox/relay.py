@@ -7,7 +7,6 @@ published but not deleted. The transaction holds no row and no snapshot while it
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import structlog
 
@@ -20,7 +19,6 @@ from shared.ids import change_key
 from shared.kafka import Producer, PublishFailed, Record
 from shared.loops import Loops
 from shared.rpc.errors import RpcError
-from shared.telemetry.metrics import OUTBOX_OLDEST_AGE
 
 log = structlog.get_logger()
 
@@ -64,7 +62,6 @@ class Relay:
         """Publishes the oldest changes; answers how many. Raises PublishFailed, RpcError unavailable; then they stay."""
         async with self.database.anonymous(pool="queue") as connection:
             changes = await repository.take(connection, AT_ONCE)
-            OUTBOX_OLDEST_AGE.set((datetime.now(UTC) - changes[0].at).total_seconds() if changes else 0)
             if changes:
                 await self.producer.publish(self.topic, _records(changes), timeout=PUBLISH_TIMEOUT_S)
                 await repository.drop(connection, [change.id for change in changes])

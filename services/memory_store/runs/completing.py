@@ -16,8 +16,11 @@ from shared.telemetry.metrics import CANDIDATES
 
 @dataclass(frozen=True, slots=True)
 class Completing:
+    """`keep_text` False: what a run read and made of it leaves as it ends; only results and ids stay."""
+
     database: Database
     rules: DueRules
+    keep_text: bool = True
 
     async def complete(self, ask: CompleteRun) -> RunEnd:
         """Raises RpcError failed_precondition where the run holds its batch no longer; then nothing has changed. A run that was
@@ -49,6 +52,8 @@ class Completing:
                 decisions=ask.decisions,
                 results=results,
             )
+            if not self.keep_text:
+                await repository.clear_run(connection, ask.run_id)
             await repository.release_batch(connection, self.rules, owner.workspace, applied=True)
         observe_end(outcome, ask.extractor, run.started_at)
         for result in results:

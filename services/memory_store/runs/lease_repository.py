@@ -311,6 +311,11 @@ async def end_run(
     )
 
 
+async def clear_run(connection: Connection, run_id: UUID) -> None:
+    """Takes the text out of the run and of the chats it read, as retention would later."""
+    await connection.execute("SELECT clear_run($1)", run_id)
+
+
 async def release_batch(
     connection: Connection,
     rules: DueRules,

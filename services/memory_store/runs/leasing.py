@@ -51,12 +51,13 @@ class RetryRules:
 
 @dataclass(frozen=True, slots=True)
 class Leasing:
-    """`models`: names of the operator's entries, the default first."""
+    """`models`: names of the operator's entries, the default first. `keep_text` as in Completing."""
 
     database: Database
     rules: DueRules
     retries: RetryRules
     models: tuple[str, ...]
+    keep_text: bool = True
 
     async def claim(self, ask: ClaimRun) -> ClaimRunReply:
         """Raises RpcError failed_precondition for the id of a run that is over."""
@@ -96,6 +97,7 @@ class Leasing:
                     zone=around.zone,
                 )
         LEASES_LOST.inc(claimed.lost_runs)
+        RUNS.labels("worker_lost", "").inc(claimed.lost_runs)
         return ClaimRunReply(run=run)
 
     async def renew(self, ask: RenewLease) -> RenewLeaseReply:
@@ -147,6 +149,8 @@ class Leasing:
                 prompt_version=ask.prompt_version,
                 candidates=ask.candidates,
             )
+            if not self.keep_text:
+                await repository.clear_run(connection, ask.run_id)
         observe_end(outcome, ask.extractor, run.started_at)
         return RunEnd(state=state, outcome=outcome)
 

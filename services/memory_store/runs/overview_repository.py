@@ -84,7 +84,7 @@ async def waiting(connection: Connection, workspace: str, models: Sequence[str])
                coalesce(b.run_id IS NOT NULL AND b.claimable_at > now(), false) AS running,
                b.asked_at IS NOT NULL AS asked,
                CASE WHEN b.run_id IS NULL OR b.claimable_at <= now() THEN b.claimable_at END AS due_at,
-               (SELECT count(*) FROM chat WHERE state = 'dead' AND workspace = $1) AS dead,
+               (SELECT count(*) FROM chat WHERE state = 'dead' AND workspace = $1 AND prompt IS NOT NULL) AS dead,
                EXISTS (SELECT FROM open_breaker o WHERE o.reported_at > now() - {_BREAKER_FRESH}
                        AND o.model = resolve_model($2, w.chat_model, w.agent_model, s.model)) AS provider_away
         FROM tenant_setting s
@@ -109,17 +109,25 @@ async def ask_for_run(connection: Connection, workspace: str, rules: DueRules) -
 
 
 async def retry_dead(connection: Connection, run_id: UUID, workspace: str, rules: DueRules) -> bool:
-    """Makes the chats that this run gave up pending and due; False where there are none left to read."""
+    """Makes the chats that this run gave up pending and due; False where there are none left to read.
+
+    They wait anew from now on, for retention too; and still name the run, so that a repeat finds them waiting and changes nothing.
+    """
     await connection.execute("SELECT FROM batch WHERE workspace = $1 FOR UPDATE", workspace)
     status = await connection.execute(
         """
-        UPDATE chat SET state = 'pending', reason = NULL, run_id = NULL, settled_at = NULL
+        UPDATE chat SET state = 'pending', reason = NULL, settled_at = NULL, staged_at = now()
         WHERE state = 'dead' AND run_id = $1 AND prompt IS NOT NULL
         """,
         run_id,
     )
     if status == "UPDATE 0":
-        return False
+        waits: bool = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM chat WHERE workspace = $2 AND state = 'pending' AND run_id = $1)",
+            run_id,
+            workspace,
+        )
+        return waits
     await connection.execute("UPDATE batch SET asked_at = now(), not_before = NULL WHERE workspace = $1", workspace)
     await _settle(connection, workspace, rules)
     return True

@@ -46,6 +46,8 @@ class _Poll:
     repeats: list[tuple[int, tuple[Any, ...]]] = field(default_factory=list)
     resets: list[tuple[int, ChatReset, Position]] = field(default_factory=list)
     deletions: list[tuple[int, ChatDeleted, Position]] = field(default_factory=list)
+    # Replaced in them, by kind.
+    secrets: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Staging:
                 await self.database.retry(partial(self._take_back, event))
         for number, verdict in found.items():
             poll.verdicts[number] = verdict
+        for kind, times in poll.secrets.items():
+            SECRETS_REDACTED.labels(kind).inc(times)
         return StageChatsReply(verdicts=poll.verdicts)
 
     async def _sort(self, ask: StageChats) -> _Poll:
@@ -74,7 +78,6 @@ class Staging:
         oldest = datetime.now(UTC) - self.idempotency
         places = [position(record) for record in ask.records]
         seen: set[tuple[str, str, bytes]] = set()
-        secrets: dict[str, int] = {}
         by_position = sorted(range(len(places)), key=places.__getitem__)
         for count, number in enumerate(by_position):
             if count % _BREATHE_EVERY == _BREATHE_EVERY - 1:
@@ -85,7 +88,7 @@ class Staging:
             elif isinstance(event := record.event, ChatCompleted):
                 prints = fingerprints(event)
                 repeat = prints.repeat
-                row = _chat_row(event, place, prints, record.traceparent, secrets)
+                row = _chat_row(event, place, prints, record.traceparent, poll.secrets)
                 if repeat is not None and (content := (event.tenant, event.user or "", repeat)) in seen:
                     poll.repeats.append((number, row))
                 else:
@@ -96,8 +99,6 @@ class Staging:
                 poll.resets.append((number, event, place))
             else:
                 poll.deletions.append((number, event, place))
-        for kind, times in secrets.items():
-            SECRETS_REDACTED.labels(kind).inc(times)
         return poll
 
     async def _write(self, poll: _Poll) -> dict[int, Verdict]:

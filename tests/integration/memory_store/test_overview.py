@@ -127,8 +127,32 @@ async def test_a_dead_chat_is_listed_and_tried_again(api: Api, database: LocalDa
     assert (await api.get("/v1/pending", params=W)).json()["waiting_for"] == "dead"
     retried = await api.post(f"/v1/runs/{run_id}/retry")
     assert (retried.status_code, retried.json()["pending"], retried.json()["waiting_for"]) == (202, 1, "due")
-    assert problem(await api.post(f"/v1/runs/{run_id}/retry")) == (409, "not_dead")
     assert (await api.get("/v1/dead-letters")).json()["items"] == []
+
+
+async def test_a_repeated_retry_changes_nothing_while_the_chats_wait(api: Api, database: LocalDatabase) -> None:
+    await stage(database, "e1", "ada")
+    run_id = await run(database, state="failed", outcome="dead")
+    assert problem(await api.post(f"/v1/runs/{run_id}/retry")) == (409, "not_dead")
+    await die(database, run_id)
+    await sql(database, "UPDATE chat SET staged_at = now() - interval '40 days'")
+    first = (await api.post(f"/v1/runs/{run_id}/retry")).json()
+    waiting = await sql(database, "SELECT * FROM batch")
+    again = await api.post(f"/v1/runs/{run_id}/retry")
+    assert (again.status_code, again.json()) == (202, first)
+    assert await sql(database, "SELECT * FROM batch") == waiting
+    # It waits anew: retention does not take it away as it is made pending.
+    assert (await sql(database, "SELECT staged_at > now() - interval '1 minute' AS fresh FROM chat"))[0]["fresh"]
+    await sql(database, "UPDATE chat SET state = 'read', run_id = gen_random_uuid(), settled_at = now()")
+    assert problem(await api.post(f"/v1/runs/{run_id}/retry")) == (409, "not_dead")
+
+
+async def test_a_chat_whose_text_has_left_is_listed_but_keeps_nobody_waiting(api: Api, database: LocalDatabase) -> None:
+    await stage(database, "e1", "ada")
+    await die(database, await run(database, state="failed", outcome="dead"))
+    await sql(database, "UPDATE chat SET prompt = NULL, response = NULL")
+    assert len((await api.get("/v1/dead-letters")).json()["items"]) == 1
+    assert (await api.get("/v1/pending", params=W)).json()["waiting_for"] is None
 
 
 async def test_a_dead_chat_whose_text_has_left_cannot_be_read_again(api: Api, database: LocalDatabase) -> None:
