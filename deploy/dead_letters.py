@@ -71,7 +71,7 @@ async def run(settings: KafkaSettings, arguments: argparse.Namespace) -> list[st
 
 
 async def read(settings: KafkaSettings) -> list[Found]:
-    """Every dead letter that stood in the topic when the reading began, in the topic's order."""
+    """Every dead letter that stood in the topic when the reading began (and maybe some that came since), in the topic's order."""
     partitions = await _partitions(settings, settings.topic_dead_letter)
     found: list[tuple[int, int, Found]] = []
     async with _started(AIOKafkaConsumer(**settings.kafka_client(), enable_auto_commit=False)) as consumer:
@@ -82,10 +82,10 @@ async def read(settings: KafkaSettings) -> list[Found]:
             consumer.seek(partition, start)
         unread = {partition for partition in partitions if starts[partition] < ends[partition]}
         while unread:
-            for partition, records in (await consumer.getmany(timeout_ms=1000)).items():
+            for records in (await consumer.getmany(timeout_ms=1000)).values():
                 for record in records:
-                    letter = _decode(record) if record.offset < ends[partition] else None
-                    if letter:
+                    # Also what came since: Tansu's end is the start of the last batch, and the rest of it belongs to the reading.
+                    if letter := _decode(record):
                         found.append((record.partition, record.offset, letter))
             unread = {partition for partition in unread if await consumer.position(partition) < ends[partition]}
     return [letter for _, _, letter in sorted(found, key=lambda each: each[:2])]

@@ -106,7 +106,7 @@ class Bench:
             await consumer.stop()
 
     async def has_committed(self, offset: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (committed := await self.committed()) < offset:  # noqa: ASYNC110 (the broker tells nobody)
                 await asyncio.sleep(0.1)
         assert committed == offset
@@ -215,7 +215,7 @@ async def test_too_many_dead_letters_pause_the_consumer(bench: Bench) -> None:
         assert bench.loops.stalled() == []
         await bench.has_committed(99 + buried)
     async with bench.staging(dead_letter_max_ratio=1.0):
-        await until_async(lambda: "last" in bench.store.ids, 30)
+        await until_async(lambda: "last" in bench.store.ids, 60)
         await bench.has_committed(250)
     assert len(await bench.buried()) == 150
 
@@ -258,7 +258,7 @@ async def test_a_stop_commits_what_is_staged_and_nothing_else(bench: Bench) -> N
     staged = len(bench.store.staged)
     assert await bench.committed() == staged
     async with bench.staging():
-        await until_async(lambda: len(bench.store.staged) == 100, 30)
+        await until_async(lambda: len(bench.store.staged) == 100, 60)
     assert bench.store.ids == [f"e{n}" for n in range(100)]
 
 
