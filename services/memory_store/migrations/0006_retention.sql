@@ -1,7 +1,7 @@
 -- What leaves with time, page by page, and what the store shows of itself.
 --
 -- Each sweep_… is one page: at most so many rows, in a transaction of its own, of what it finds by an index that holds nothing else. None
--- of them waits for a row that somebody has locked: it comes with the next sweep. A page that ended early was the last.
+-- of them waits for a batch, chat or run that somebody has locked: it comes with the next sweep. A page that ended early was the last.
 
 -- migrate:up
 
@@ -135,7 +135,7 @@ AS $$
 DECLARE swept integer;
 BEGIN
   DELETE FROM user_token t USING (
-    SELECT o.tenant, o.usr, o.id FROM user_token o WHERE o.expires_at < now() ORDER BY o.expires_at LIMIT at_most FOR UPDATE SKIP LOCKED
+    SELECT o.tenant, o.usr, o.id FROM user_token o WHERE o.expires_at < now() ORDER BY o.expires_at LIMIT at_most
   ) old
   WHERE t.tenant = old.tenant AND t.usr = old.usr AND t.id = old.id;
   GET DIAGNOSTICS swept = ROW_COUNT;

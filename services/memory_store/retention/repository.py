@@ -13,8 +13,8 @@ async def begin(connection: Connection, sweeper: UUID, every: timedelta, lease: 
     """Whether this sweeper is to sweep now: the last sweep is `every` ago, and no other one holds the lease."""
     mine = await connection.fetchval(
         """
-        UPDATE retention_sweep SET sweeper = $1, leased_until = now() + $3
-        WHERE (finished_at IS NULL OR finished_at <= now() - $2) AND (sweeper IS NULL OR sweeper = $1 OR leased_until < now())
+        UPDATE retention_sweep SET sweeper = $1, leased_until = now() + $3::interval
+        WHERE (finished_at IS NULL OR finished_at <= now() - $2::interval) AND (sweeper IS NULL OR sweeper = $1 OR leased_until < now())
         RETURNING true
         """,
         sweeper,
@@ -27,7 +27,7 @@ async def begin(connection: Connection, sweeper: UUID, every: timedelta, lease: 
 async def hold(connection: Connection, sweeper: UUID, lease: timedelta) -> bool:
     """Keeps the lease; until the transaction ends nobody else can take it. False where it is another's by now."""
     status = await connection.execute(
-        "UPDATE retention_sweep SET leased_until = now() + $2 WHERE sweeper = $1", sweeper, lease
+        "UPDATE retention_sweep SET leased_until = now() + $2::interval WHERE sweeper = $1", sweeper, lease
     )
     return status == "UPDATE 1"
 
