@@ -34,11 +34,13 @@ class Store(MemoryStoreClient):
         self.calls: list[list[StageRecord]] = []
         self.errors: deque[Code] = deque()
         self.away = False
+        self.takes_s = 0.0
         self.refuses: Callable[[StageRecord], bool] = lambda _: False
         self.verdict: Callable[[StageRecord], Verdict] = lambda _: Verdict(status="staged")
 
     async def stage_chats(self, request: StageChats, *, timeout: float = 0) -> StageChatsReply:
         self.calls.append(list(request.records))
+        await asyncio.sleep(self.takes_s)
         if self.away:
             raise RpcError("unavailable")
         if self.errors:
@@ -67,12 +69,14 @@ class Bench:
         }
         self.settings = StagerSettings(**names | settings)
         self.store = Store()
-        self.loops = Loops()
+        # Of the stager that was started last.
         self.stager: Stager
+        self.loops: Loops
 
     @asynccontextmanager
     async def staging(self, **settings: Any) -> AsyncIterator["Bench"]:
         stop = asyncio.Event()
+        self.loops = Loops()
         self.stager = Stager(self.settings.model_copy(update=settings), self.store, self.loops, stop)
         task = asyncio.create_task(self.stager.run())
         try:
@@ -81,23 +85,23 @@ class Bench:
             stop.set()
             await task
 
-    async def publish(self, *values: bytes, headers: list[tuple[str, Any]] | None = None) -> None:
+    async def publish(self, *values: bytes, headers: list[tuple[str, Any]] | None = None, partition: int = 0) -> None:
         """All in one partition, so that they come in this order."""
         producer = AIOKafkaProducer(**self.settings.kafka_client(), acks="all", max_request_size=2**21)
         await producer.start()
         try:
             for value in values:
                 topic = self.settings.topic_chat_events
-                await producer.send(topic, value, key=b"k", partition=0, headers=headers or [])
+                await producer.send(topic, value, key=b"k", partition=partition, headers=headers or [])
         finally:
             await producer.stop()
 
-    async def committed(self) -> int:
-        """The committed offset of the one partition in use; 0 where there is none."""
+    async def committed(self, partition: int = 0) -> int:
+        """The committed offset of a partition; 0 where there is none."""
         consumer = AIOKafkaConsumer(
             **self.settings.kafka_client(), group_id=self.settings.group_id, enable_auto_commit=False
         )
-        place = TopicPartition(self.settings.topic_chat_events, 0)
+        place = TopicPartition(self.settings.topic_chat_events, partition)
         await consumer.start()
         try:
             consumer.assign([place])
@@ -105,9 +109,9 @@ class Bench:
         finally:
             await consumer.stop()
 
-    async def has_committed(self, offset: int) -> None:
+    async def has_committed(self, offset: int, partition: int = 0) -> None:
         async with asyncio.timeout(60):
-            while (committed := await self.committed()) < offset:  # noqa: ASYNC110 (the broker tells nobody)
+            while (committed := await self.committed(partition)) < offset:  # noqa: ASYNC110 (the broker tells nobody)
                 await asyncio.sleep(0.1)
         assert committed == offset
 
@@ -249,6 +253,23 @@ async def test_a_lost_answer_is_asked_for_again(bench: Bench) -> None:
     async with bench.staging():
         await bench.has_committed(1)
     assert len(bench.store.calls) == 4
+
+
+async def test_a_second_stager_joins_and_leaves_in_mid_batch(bench: Bench) -> None:
+    bench.store.takes_s = 0.2
+    for partition in range(6):
+        await bench.publish(*(chat(f"{partition}-{n}") for n in range(300)), partition=partition)
+    everything = {f"{partition}-{n}" for partition in range(6) for n in range(300)}
+    async with bench.staging(stage_batch=25):
+        first = bench.stager
+        await until_async(lambda: len(bench.store.staged) >= 200, 60)
+        async with bench.staging(stage_batch=25):
+            await until_async(lambda: first._generation >= 1 and len(bench.stager._assigned()) == 3, 60)
+            before = len(bench.store.staged)
+            await until_async(lambda: len(bench.store.staged) >= before + 200, 60)
+        for partition in range(6):
+            await bench.has_committed(300, partition)
+    assert set(bench.store.ids) == everything
 
 
 async def test_a_stop_commits_what_is_staged_and_nothing_else(bench: Bench) -> None:
