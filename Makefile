@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/installed
 T ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run kafka test check bench lock
+.PHONY: help demo run kafka test check bench chaos lock
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ check: $(INSTALLED) ## lint, types, import contracts, published contracts
 
 bench: $(INSTALLED) $(RANKER) ## measure; the figures also go to .keepsake/bench.json
 	@$(RUN) -m tests.bench
+
+chaos: $(INSTALLED) kafka ranker-if-possible ## kill, stop and cut off every part of a real system and see that nothing is lost (SEED= MINUTES= KILLS= CHATS=)
+	@$(RUN) -m tests.chaos
 
 lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 	@$(VENV)/bin/uv pip compile pyproject.toml --universal --generate-hashes --no-emit-index-url --all-extras \

@@ -41,7 +41,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -319,10 +319,19 @@ def completion(asked: Asked, said: Json) -> Json:
     }
 
 
+Model = TypeVar("Model", bound=ScriptedModel)
+
+
 @contextmanager
 def running_model() -> Iterator[ScriptedModel]:
     """A server in a thread of its own, for tests that block."""
-    model = ScriptedModel()
+    with serving(ScriptedModel()) as model:
+        yield model
+
+
+@contextmanager
+def serving(model: Model) -> Iterator[Model]:
+    """The same for a model that was made already."""
     started, stop = threading.Event(), threading.Event()
 
     async def run() -> None:
