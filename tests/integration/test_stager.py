@@ -198,6 +198,7 @@ async def test_the_store_is_away_for_longer_than_the_poll_limit(bench: Bench) ->
         assert len(bench.store.calls) - tries < 20
         assert await bench.committed() == 0
         assert bench.stager._generation == joined
+        assert len(bench.stager._waiting) <= 2
         assert bench.loops.stalled() == []
         bench.store.away = False
         await until_async(lambda: len(bench.store.staged) == 50, 30)
