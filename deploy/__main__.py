@@ -74,8 +74,7 @@ def _topics(_: argparse.Namespace) -> int:
 
 def _dead_letters(arguments: argparse.Namespace) -> int:
     settings = load(KafkaSettings, "deploy dead-letters", [])
-    print("\n".join(asyncio.run(dead_letters.run(settings, arguments))))
-    return 0
+    return asyncio.run(dead_letters.run(settings, arguments))
 
 
 if __name__ == "__main__":

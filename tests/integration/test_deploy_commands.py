@@ -1,18 +1,14 @@
 """The operator's commands on real servers: safe to repeat, clear when they refuse."""
 
 import asyncio
-import base64
-import json
-from argparse import Namespace
 from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from deploy import dead_letters, topics
+from deploy import topics
 from deploy.errors import DeployError
 from deploy.local.broker import Broker
 from deploy.migrate import migrate, set_app_password
@@ -110,55 +106,3 @@ async def test_the_app_role_gets_the_password_of_its_url(postgres: PostgresForTe
         assert await set_app_password(database.owner_url, database.app_url)
     await (await asyncpg.connect(database.app_url)).close()
     postgres.drop(database)
-
-
-async def test_dead_letters_are_listed_shown_and_replayed(kafka: Broker) -> None:
-    settings = _settings(kafka)
-    await topics.ensure(settings)
-    whole, cut = _letter(settings, 3, b"\xff{ what was said"), _letter(settings, 4, b"too long", size=9999)
-    producer = AIOKafkaProducer(**settings.kafka_client())
-    await producer.start()
-    for letter in (whole, cut):
-        await producer.send_and_wait(settings.topic_dead_letter, json.dumps(letter).encode(), key=b"a/b/c", partition=1)
-    await producer.send_and_wait(settings.topic_dead_letter, b"not ours", partition=1)
-    await producer.stop()
-
-    listed = await dead_letters.run(settings, Namespace(action="list", reason=None))
-    assert [line.split()[0] for line in listed] == ["1:0", "1:1", "2"]
-    assert "what was said" not in "".join(listed)
-    assert await dead_letters.run(settings, Namespace(action="list", reason="too_old")) == ["0 dead letters"]
-    shown = await dead_letters.run(settings, Namespace(action="show", ids=["1:0"]))
-    assert shown[1].endswith("{ what was said")
-    with pytest.raises(DeployError, match="no dead letter 5:5"):
-        await dead_letters.run(settings, Namespace(action="show", ids=["5:5"]))
-
-    replayed = await dead_letters.run(settings, Namespace(action="replay", ids=[], reason=None, all=True))
-    assert replayed == [
-        f"1:0: replayed to {settings.topic_chat_events}",
-        "1:1: not replayed, only its first 8 bytes were kept",
-    ]
-    consumer = AIOKafkaConsumer(**settings.kafka_client(), auto_offset_reset="earliest")
-    await consumer.start()
-    consumer.assign([TopicPartition(settings.topic_chat_events, 2)])
-    record = await asyncio.wait_for(consumer.getone(), 10)
-    await consumer.stop()
-    assert (record.key, record.value) == (b"a/b/c", b"\xff{ what was said")
-    assert dict(record.headers) == {
-        "keepsake-original-timestamp": b"1700000000000",
-        "keepsake-original-partition": b"2",
-        "keepsake-original-offset": b"3",
-    }
-
-
-def _letter(settings: KafkaSettings, offset: int, value: bytes, size: int | None = None) -> dict[str, object]:
-    return {
-        "topic": settings.topic_chat_events,
-        "partition": 2,
-        "offset": offset,
-        "timestamp": 1700000000000,
-        "reason": "not_json",
-        "detail": "the value is no JSON",
-        "size": len(value) if size is None else size,
-        "sha256": "0" * 64,
-        "value_base64": base64.b64encode(value).decode(),
-    }
