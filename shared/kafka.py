@@ -119,16 +119,16 @@ class Producer:
     def connected(self) -> bool:
         return self._producer is not None
 
-    async def reachable(self, *, timeout: float = 2.0) -> bool:
-        """Whether a broker answers now."""
+    async def missing(self, *topics: str, timeout: float = 2.0) -> list[str] | None:
+        """Which of these are not there, or not for this client; None where no broker answers now."""
         if self._producer is None:
-            return False
+            return None
         try:
             async with asyncio.timeout(timeout):
-                await self._producer.client.fetch_all_metadata()
+                known = (await self._producer.client.fetch_all_metadata()).topics()
         except (KafkaError, OSError, TimeoutError):
-            return False
-        return True
+            return None
+        return [topic for topic in topics if topic not in known]
 
     async def publish(self, topic: str, records: Sequence[Record], *, timeout: float) -> None:
         """Returns once the broker has all `records`. Raises PublishFailed after `timeout` seconds at the latest."""

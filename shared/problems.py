@@ -112,14 +112,17 @@ async def _problem(_: Request, error: Exception) -> Response:
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    errors = [
-        {"field": ".".join(str(part) for part in issue["loc"] if part != "body"), "code": issue["type"]}
-        for issue in error.errors()[:20]
-    ]
+    errors = [{"field": _place(issue), "code": issue["type"]} for issue in error.errors()[:20]]
     # A path that is no id names nothing that exists.
     if any(issue["loc"][:1] == ("path",) for issue in error.errors()):
         return Problem("not_found").response()
     return Problem("invalid", "the request does not fit the contract", errors=errors).response()
+
+
+def _place(issue: Mapping[str, Any]) -> str:
+    """Where in the contract; the name of an unknown field is the sender's text."""
+    parts = issue["loc"][:-1] if issue["type"] == "extra_forbidden" else issue["loc"]
+    return ".".join(str(part) for part in parts if part != "body")
 
 
 _HTTP_CODES = {401: "unauthenticated", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}

@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 import uvicorn
 from fastapi import APIRouter, FastAPI
-from opentelemetry.trace import SpanKind
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -27,8 +27,8 @@ from shared.loops import Loops
 from shared.problems import Problem
 from shared.settings import ServiceSettings, fail, variable
 from shared.telemetry.logs import configure_logs
-from shared.telemetry.metrics import HTTP_REQUESTS, HTTP_SECONDS, REGISTRY, set_build_info
-from shared.telemetry.tracing import TRACER, configure_tracing, incoming_context
+from shared.telemetry.metrics import HTTP_REQUESTS, HTTP_SECONDS, begin, exposition
+from shared.telemetry.tracing import configure_tracing, incoming_context, span
 
 log = structlog.get_logger()
 
@@ -81,7 +81,7 @@ def create_app(
         return JSONResponse({"status": "ok" if reason is None else reason}, 503 if reason else 200)
 
     async def metrics(_: Request) -> Response:
-        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposition(), media_type=CONTENT_TYPE_LATEST)
 
     app.router.routes.extend([Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
     app.add_middleware(BodyLimits, strict_paths=strict_paths)
@@ -117,15 +117,17 @@ class Observed:
             await send(message)
 
         context = incoming_context(Headers(scope=scope).get("traceparent"))
-        with TRACER.start_as_current_span("http", context=context, kind=SpanKind.SERVER) as span:
+        with span("http", context=context, kind=SpanKind.SERVER) as current:
             try:
                 await self._app(scope, receive, counted)
             finally:
                 route = scope.get("route")
                 template = getattr(route, "path", "unmatched")
-                span.update_name(f"{scope['method'] if route else ''} {template}".strip())
-                span.set_attribute("http.response.status_code", status)
                 method = scope["method"] if scope["method"] in _METHODS else "other"
+                current.update_name(f"{method} {template}")
+                current.set_attribute("http.response.status_code", status)
+                if status >= 500:
+                    current.set_status(StatusCode.ERROR)
                 HTTP_REQUESTS.labels(template, method, str(status)).inc()
                 HTTP_SECONDS.labels(template).observe(time.perf_counter() - started)
 
@@ -283,4 +285,4 @@ def configure(service: str, settings: ServiceSettings) -> None:
     """Logs, traces and build information, before anything else of a service."""
     configure_logs(service, level=settings.log_level, log_format=settings.log_format)
     configure_tracing(service)
-    set_build_info()
+    begin(service)

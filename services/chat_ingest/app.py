@@ -35,8 +35,11 @@ def build(settings: IngestSettings) -> FastAPI:
 
     async def not_ready() -> str | None:
         producer: Producer = app.state.producer
-        if not await producer.reachable():
+        missing = await producer.missing(settings.topic_chat_events)
+        if missing is None:
             return "kafka"
+        if missing:
+            return "topics_missing"
         return await _store_not_ready(store)
 
     app = create_app(

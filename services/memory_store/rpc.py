@@ -19,6 +19,7 @@ from shared.auth import hash_credential
 from shared.rpc import messages as m
 from shared.rpc.errors import RpcError
 from shared.rpc.server import Authorise, Method, rpc_route
+from shared.telemetry.metrics import AUTH_FAILURES
 
 Ask = TypeVar("Ask", bound=m.Message)
 
@@ -79,6 +80,7 @@ def authorise(keys: Mapping[ServiceName, Sequence[str]]) -> Authorise:
                 if hmac.compare_digest(given, known):
                     caller = service
         if caller is None:
+            AUTH_FAILURES.labels("service_key").inc()
             raise RpcError("unauthenticated", "no service has this key")
         if caller not in CALLERS.get(method, frozenset()):
             raise RpcError("permission_denied", "this service may not call this method")

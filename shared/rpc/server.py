@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import structlog
-from opentelemetry.trace import SpanKind
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,7 +14,7 @@ from starlette.routing import Route
 
 from shared.rpc.errors import HTTP_STATUS, RpcError
 from shared.rpc.messages import SERVICE, Message
-from shared.telemetry.tracing import TRACER, incoming_context
+from shared.telemetry.tracing import span
 
 log = structlog.get_logger()
 
@@ -43,14 +42,11 @@ def rpc_route(methods: Mapping[str, Method[Any]], authorise: Authorise) -> Route
     async def endpoint(request: Request) -> Response:
         name = request.path_params["method"]
         method = methods.get(name)
-        with TRACER.start_as_current_span(
-            f"{SERVICE}/{name if method else 'unknown'}",
-            context=incoming_context(request.headers.get("traceparent")),
-            kind=SpanKind.SERVER,
-        ):
+        with span(f"{SERVICE}/{name if method else 'unknown'}") as current:
             try:
                 reply = await _answer(request, name, method, authorise)
             except RpcError as error:
+                current.set_attribute("error.type", error.code)
                 return _error(error)
             except UnknownCodec:
                 return Response(status_code=415, headers={"Accept-Post": "application/json"})
@@ -75,9 +71,12 @@ async def _answer(request: Request, name: str, method: Method[Any] | None, autho
     except ValidationError as error:
         places = sorted({".".join(map(str, issue["loc"])) for issue in error.errors(include_input=False)})
         raise RpcError("invalid_argument", ", ".join(places)[:300]) from None
+    # What is logged on the way says for which run.
+    run_id = getattr(ask, "run_id", None)
     try:
-        async with asyncio.timeout(_deadline(request)):
-            return await method.handle(ask, caller)
+        with structlog.contextvars.bound_contextvars(**({"run_id": str(run_id)} if run_id else {})):
+            async with asyncio.timeout(_deadline(request)):
+                return await method.handle(ask, caller)
     except TimeoutError:
         raise RpcError("deadline_exceeded") from None
 

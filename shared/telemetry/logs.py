@@ -66,6 +66,7 @@ def configure_logs(service: str, *, level: str, log_format: LogFormat) -> None:
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
             foreign_pre_chain=[_only_library_event, *shared],
+            pass_foreign_args=True,
         )
     )
     root = logging.getLogger()
@@ -92,7 +93,7 @@ def _only_library_event(_: WrappedLogger, __: str, event: EventDict) -> EventDic
     """A library's message may hold what it was given: keep its template and who spoke, drop the arguments."""
     record: logging.LogRecord | None = event.get("_record")
     if record is not None:
-        event["event"] = f"library: {record.msg}" if record.args else "library: message"
+        event["event"] = f"library: {record.msg}" if event.pop("positional_args", None) else "library: message"
         event["logger"] = record.name
         event["at"] = f"{record.module}:{record.lineno}"
     return event

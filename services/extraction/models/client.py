@@ -13,7 +13,7 @@ from services.extraction.models.provider import Mode, Reply, ask, build_model
 from services.extraction.models.repair import Unreadable, read_items
 from services.extraction.models.tool import Tool
 from shared.telemetry.metrics import MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
-from shared.telemetry.tracing import TRACER
+from shared.telemetry.tracing import span
 
 # Requests per phase and try, whatever they are for: repairing a reply or finding a way of asking that the model takes.
 ROUNDS = 3
@@ -89,7 +89,7 @@ class ModelClient:
         if mode != "tool":
             system += _SHAPE.format(name=tool.name, schema=json.dumps(tool.schema))
         started = time.perf_counter()
-        with TRACER.start_as_current_span(f"model {tool.phase}"):
+        with span(f"model {tool.phase}"):
             try:
                 reply = await ask(self._model, mode, tool, (system, user), self.entry.timeout_s)
             except ModelFault as fault:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter, deque
+from typing import get_args
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -10,22 +11,23 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from faststream.kafka import KafkaBroker
 
 from services.extraction.stager.consumer import consumer_of, make_broker, watch_polls
+from services.extraction.stager.lag import Lag
 from services.extraction.stager.ratio import DeadRatio
 from services.extraction.stager.reading import Poll, Source, dead_letter, read_poll
 from services.extraction.stager.settings import StagerSettings
 from services.extraction.stager.staging import CALL_TIMEOUT_S, MAX_PAUSE_S, Staging
 from shared.backoff import Backoff
-from shared.events import BadRecord
+from shared.events import BadRecord, DeadReason
 from shared.kafka import Producer, PublishFailed, Record
 from shared.loops import Loops
 from shared.rpc.client import MemoryStoreClient
 from shared.telemetry import metrics
-from shared.telemetry.tracing import TRACER, link_to
+from shared.telemetry.tracing import link_to, span
 
 log = structlog.get_logger()
 
 STAGING, POLLING = "stager", "stager_polls"
-PAUSED = "dead_letter_ratio"
+STARTING, PAUSED, NO_TOPICS = "starting", "dead_letter_ratio", "topics_missing"
 IDLE_S = 1.0
 # How long the handler waits for room before the consumer is paused; pausing throws fetched records away, so not at every poll.
 PATIENCE_S = 5.0
@@ -44,7 +46,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
     """
 
     def __init__(self, settings: StagerSettings, store: MemoryStoreClient, loops: Loops, stop: asyncio.Event) -> None:
-        self.not_ready: str | None = "starting"
+        self.not_ready: str | None = STARTING
         self._settings = settings
         self._loops = loops
         self._stop = stop
@@ -61,6 +63,10 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
         self._generation = 0
         self._staged: dict[TopicPartition, int] = {}
         self._crash: Exception | None = None
+        self._lag = Lag(settings, loops, lambda: self._consumer)
+        for reason in get_args(DeadReason):
+            # From 0 on, so that the first one of its kind is an increase.
+            metrics.DEAD_LETTERS.labels(reason)
 
     async def run(self) -> None:
         """Stages until `stop` is set; then ends the poll in hand. Raises what should never happen, so that the process ends."""
@@ -69,6 +75,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
         self._producer.start()
         broker = await self._join()
         work = asyncio.create_task(self._work())
+        lag = asyncio.create_task(self._lag.run())
         stop = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -76,9 +83,9 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
             self._changed.set()
             await asyncio.wait({work}, timeout=END_S)
         finally:
-            stop.cancel()
-            work.cancel()
-            await asyncio.gather(work, stop, return_exceptions=True)
+            for task in (stop, lag, work):
+                task.cancel()
+            await asyncio.gather(work, stop, lag, return_exceptions=True)
             if broker is not None:
                 await broker.stop()
             await self._producer.stop()
@@ -100,6 +107,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
             while not start.done() and not self._stop.is_set():
                 await asyncio.wait({start}, timeout=IDLE_S)
                 self._beat()
+                await self._look_for_topics()
             if not start.done():
                 start.cancel()
             [error] = await asyncio.gather(start, return_exceptions=True)
@@ -121,6 +129,16 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
             self._beat()
         return None
 
+    async def _look_for_topics(self) -> None:
+        """A consumer waits for a topic that is not there without a word."""
+        missing = await self._producer.missing(self._settings.topic_chat_events, self._settings.topic_dead_letter)
+        if missing and self.not_ready == STARTING:
+            self.not_ready = NO_TOPICS
+            log.warning(NO_TOPICS, topics=missing, fix="python -m deploy topics")
+        elif missing == [] and self.not_ready == NO_TOPICS:
+            self.not_ready = STARTING
+            log.info("topics_found")
+
     def _beat(self) -> None:
         self._loops.beat(STAGING)
         self._loops.beat(POLLING)
@@ -128,8 +146,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         self._generation += 1
         self._staged.clear()
-        for place in revoked:
-            metrics.STAGER_LAG.remove(str(place.partition))
+        self._lag.revoked(revoked)
         metrics.STAGER_PARTITIONS.set(0)
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
@@ -220,7 +237,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
         good, bad = poll.good, list(poll.bad)
         outcomes = Counter(dropped_anonymous=len(poll.sources) - len(good) - len(bad))
         traces = sorted({record.traceparent for _, record in good if record.traceparent})[:MAX_LINKS]
-        with TRACER.start_as_current_span("stage", links=[link for trace in traces for link in link_to(trace)]):
+        with span("stage", links=[link for trace in traces for link in link_to(trace)]):
             verdicts = await self._staging.stage(
                 [record for _, record in good], [len(poll.sources[at].value or b"") for at, _ in good]
             )
@@ -279,5 +296,4 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
         else:
             self._staged = {place: end for place, end in self._staged.items() if ends.get(place) != end}
             metrics.STAGER_LAST_COMMIT.set_to_current_time()
-            for place, end in ends.items():
-                metrics.STAGER_LAG.labels(str(place.partition)).set(max(0, (consumer.highwater(place) or end) - end))
+            self._lag.committed(ends)

@@ -23,7 +23,7 @@ from shared.rpc.client import MemoryStoreClient
 from shared.rpc.errors import RpcError
 from shared.rpc.messages import ClaimedRun, ClaimRun, CompleteRun, FailRun
 from shared.telemetry.metrics import CANDIDATES
-from shared.telemetry.tracing import TRACER, link_to
+from shared.telemetry.tracing import link_to, span
 
 if TYPE_CHECKING:
     from services.extraction.models.client import ModelClient
@@ -155,8 +155,8 @@ class Worker:
     async def _serve(self, run: ClaimedRun, *, probe: bool) -> None:
         structlog.contextvars.bind_contextvars(run_id=str(run.run_id))
         links = [link for chat in run.chats for link in link_to(chat.traceparent)]
-        with TRACER.start_as_current_span("run", links=links) as span:
-            span.set_attribute("keepsake.run_id", str(run.run_id))
+        with span("run", links=links) as current:
+            current.set_attribute("keepsake.run_id", str(run.run_id))
             keeper = asyncio.create_task(keep_lease(self._store, run.run_id, self._settings.lease_ms))
             try:
                 request = await self._work(run, keeper, probe=probe)

@@ -12,6 +12,7 @@ from services.memory_store.runs.leasing import observe_end, run_transaction, sta
 from services.memory_store.settings import DueRules
 from shared.rpc.messages import CompleteRun, DecisionResult, RunEnd, RunOutcome
 from shared.telemetry.metrics import CANDIDATES
+from shared.telemetry.tracing import current_traceparent
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Completing:
         chats = await repository.window(connection, event_ids)
         deciding = Deciding(
             connection=connection,
-            author=Author(f"run:{ask.run_id}", ask.run_id),
+            author=Author(f"run:{ask.run_id}", ask.run_id, current_traceparent()),
             workspace=owner.workspace,
             policy=await repository.policy(connection),
             window={chat.event_id: chat for chat in chats},

@@ -31,6 +31,7 @@ from shared.events import ChatCompleted, ChatDeleted, ChatReset
 from shared.rpc.errors import RpcError
 from shared.rpc.messages import StageChats, StageChatsReply, Verdict
 from shared.telemetry.metrics import SECRETS_REDACTED
+from shared.telemetry.tracing import current_traceparent
 
 # Reading a poll takes tens of milliseconds; prompts that wait for their facts get a turn in between.
 _BREATHE_EVERY = 50
@@ -142,7 +143,8 @@ class Staging:
         """
         async with self.database.person(event.tenant, event.user, pool="queue") as connection:
             await ledger.lock_person(connection)
-            await ledger.take_back_chats(connection, ledger.Author("chat.deleted"), event.event_ids)
+            author = ledger.Author("chat.deleted", traceparent=current_traceparent())
+            await ledger.take_back_chats(connection, author, event.event_ids)
 
 
 def _chat_row(
