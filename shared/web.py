@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import problems
@@ -66,6 +66,14 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         responses=problems.DOCUMENTED,
+        # FastAPI's own would put raw paths, queries and validation errors on spans; `Observed` makes ours.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
     )
     problems.install(app)
     for router in routers:
@@ -83,7 +91,9 @@ def create_app(
     async def metrics(_: Request) -> Response:
         return Response(exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    app.router.routes.extend([Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+    app.router.routes.extend(
+        [PlainRoute("/healthz", healthz), PlainRoute("/readyz", readyz), PlainRoute("/metrics", metrics)]
+    )
     app.add_middleware(BodyLimits, strict_paths=strict_paths)
     if cors_origins:
         app.add_middleware(
@@ -95,6 +105,14 @@ def create_app(
         )
     app.add_middleware(Observed)
     return app
+
+
+class PlainRoute(Route):
+    """Starlette's route, which under FastAPI's router does not say that it was taken, as FastAPI's own do."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return match, found if match is Match.NONE else {**found, "route": self}
 
 
 class Observed:

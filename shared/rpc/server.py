@@ -15,6 +15,7 @@ from starlette.routing import Route
 from shared.rpc.errors import HTTP_STATUS, RpcError
 from shared.rpc.messages import SERVICE, Message
 from shared.telemetry.tracing import span
+from shared.web import PlainRoute
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ def rpc_route(methods: Mapping[str, Method[Any]], authorise: Authorise) -> Route
                 return _error(RpcError("internal", "the error was logged"))
         return Response(reply.model_dump_json(exclude_none=True, by_alias=True), media_type="application/json")
 
-    return Route(f"/{SERVICE}/{{method}}", endpoint, methods=["POST"])
+    return PlainRoute(f"/{SERVICE}/{{method}}", endpoint, methods=["POST"])
 
 
 async def _answer(request: Request, name: str, method: Method[Any] | None, authorise: Authorise) -> Message:

@@ -135,6 +135,10 @@ def begin(service: str) -> None:
 _service: str | None = None
 
 
+def exported(service: str) -> CollectorRegistry:
+    return _exported[service]
+
+
 def exposition() -> bytes:
     """What Prometheus reads: the metrics of this process's service, in the text format."""
-    return generate_latest(_exported[_service] if _service else REGISTRY)
+    return generate_latest(exported(_service) if _service else REGISTRY)

@@ -1,9 +1,9 @@
 """A receiver of traces as a collector is one: OTLP over HTTP, protobuf.
 
-    with running_receiver() as receiver:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)   # before the services start
-        …
-        receiver.spans
+with running_receiver() as receiver:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)   # before the services start
+    …
+    receiver.spans
 """
 
 import gzip
@@ -77,7 +77,7 @@ def running_receiver() -> Iterator[Receiver]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *_: object) -> None:
             """Says nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -17,7 +17,9 @@ class Scrape(dict[Series, float]):
     def total(self, name: str, **labels: str) -> float:
         """The sum of the series of this name (with its suffix, without `keepsake_`) that have these labels among theirs; 0 of none."""
         wanted = labels.items()
-        return sum(value for series, value in self.items() if series.name == f"keepsake_{name}" and wanted <= series.labels)
+        return sum(
+            value for series, value in self.items() if series.name == f"keepsake_{name}" and wanted <= series.labels
+        )
 
 
 def scrape(url: str) -> Scrape:
