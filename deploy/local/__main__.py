@@ -64,6 +64,9 @@ def _introduce(system: LocalSystem) -> None:
     say(f"  {'Kafka':<13} {system.broker.bootstrap}")
     say(f"  {'database':<13} {system.database.app_url}")
     say(f"  {'admin key':<13} {system.admin_key}")
+    say(
+        "Each URL has /readyz (what is missing, in a word), /healthz (which loop stands still) and /metrics; docs/observe.md says more."
+    )
     say(f"The same, for programs: {system.data_dir / 'run.json'}. Logs: {system.data_dir / 'logs'}. Ctrl-C stops all.")
 
 
