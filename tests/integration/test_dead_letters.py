@@ -1,5 +1,6 @@
 """`python -m deploy dead-letters` on a real broker: found in pages and by filters, shown without what was said, replayed without harm."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -277,8 +278,6 @@ async def test_kafka_away_is_one_line() -> None:
 @pytest.mark.timeout(120)
 def test_replayed_twice_once_the_tenant_is_there_each_chat_is_staged_once(system: SystemFactory) -> None:
     """The whole way, as whoever is on call goes it: a tenant was forgotten, its chats died, it is made, they are replayed, twice."""
-    import asyncio  # noqa: PLC0415
-
     running = system(min_chats=1000).start("memory_store", "extraction")
     desk = Desk(running.kafka_settings)
 

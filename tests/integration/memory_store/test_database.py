@@ -4,6 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from services.memory_store.database import SCHEMA_NEEDED, Conflicted, Database
 from shared.rpc.errors import RpcError
@@ -29,6 +30,25 @@ async def test_away_and_back(own_postgres: PostgresForTests) -> None:
         await waiting
     async with database.person("default", "ann") as connection:
         assert await connection.fetchval("SELECT current_person()") == "ann"
+    await database.close()
+
+
+async def test_an_outage_is_one_line_however_many_ask(own_postgres: PostgresForTests) -> None:
+    local = own_postgres.create()
+    database = Database(local.app_url, size=4)
+    await database.open()
+    assert await database.not_ready() is None
+    await asyncio.to_thread(own_postgres.server.kill)
+    with capture_logs() as lines:
+        for _ in range(20):
+            await asyncio.gather(*(database.not_ready() for _ in range(5)))
+        assert [line["event"] for line in lines] == ["database_unavailable"]
+        await asyncio.to_thread(own_postgres.server.start)
+        async with asyncio.timeout(30):
+            while await database.not_ready():  # noqa: ASYNC110 (the server tells nobody)
+                await asyncio.sleep(0.05)
+        await asyncio.gather(*(database.not_ready() for _ in range(5)))
+        assert [line["event"] for line in lines] == ["database_unavailable", "database_available"]
     await database.close()
 
 
