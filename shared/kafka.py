@@ -97,6 +97,7 @@ class Producer:
         self._rounds: asyncio.Task[None] | None = None
         self._waiting: list[_Group] = []
         self._waiting_bytes = 0
+        self._stopped = asyncio.Event()
 
     def start(self) -> None:
         """Begins to connect, in the background, for as long as it takes."""
@@ -104,7 +105,10 @@ class Producer:
 
     async def stop(self) -> None:
         """Waits for what is under way as long as the broker confirms it; the rest fails."""
+        self._stopped.set()
         if self._connecting is not None:
+            # Not cancelled at once: aiokafka would leave the connection open that it is asking for brokers.
+            await asyncio.wait({self._connecting}, timeout=2.0)
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
         if self._rounds is not None:
@@ -189,7 +193,7 @@ class Producer:
     async def _connect(self) -> None:
         pauses = Backoff(0.2, 10.0)
         told = False
-        while self._producer is None:
+        while self._producer is None and not self._stopped.is_set():
             try:
                 self._producer = await self._build(idempotent=True)
             except (UnknownError, UnsupportedVersionError, IncompatibleBrokerVersion):
@@ -201,8 +205,10 @@ class Producer:
                     log.warning("kafka_away", client=self._name, error=type(error).__name__)
                     told = True
             if self._producer is None:
-                await asyncio.sleep(pauses.next_pause())
-        if told:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pauses.next_pause()):
+                        await self._stopped.wait()
+        if told and self._producer is not None:
             log.info("kafka_back", client=self._name)
 
     async def _build(self, *, idempotent: bool) -> AIOKafkaProducer:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import CorruptRecordException
 
 from deploy import dead_letters, topics
 from deploy.dead_letters import Found
@@ -294,6 +297,42 @@ async def test_a_defect_ends_the_role_and_commits_nothing(bench: Bench, monkeypa
         async with bench.staging():
             await until_async(lambda: bench.stager._crash is not None, 30)
     assert await bench.committed() == 0
+
+
+_BROKEN_HEADER = """
+import asyncio, sys
+from aiokafka import AIOKafkaProducer
+
+class Name(str):
+    def encode(self, *_):
+        return b"\\xff\\xfe"
+
+async def main(bootstrap, topic, value):
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    await producer.send_and_wait(topic, value.encode(), key=b"k", partition=0, headers=[(Name("ab"), b"x")])
+    await producer.stop()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.apache_kafka
+async def test_a_record_that_the_client_cannot_parse_ends_the_role_and_loses_nothing(bench: Bench) -> None:
+    await bench.publish(*(chat(f"e{n}") for n in range(5)))
+    # The compiled client refuses to write such a name; its Python twin does not.
+    arguments = [bench.settings.kafka_bootstrap_servers[0], bench.settings.topic_chat_events, chat("odd").decode()]
+    environment = os.environ | {"AIOKAFKA_NO_EXTENSIONS": "1"}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _BROKEN_HEADER, *arguments, env=environment)
+    assert await process.wait() == 0
+    await bench.publish(chat("last"))
+    for _ in range(2):
+        with pytest.raises((CorruptRecordException, UnicodeDecodeError)):
+            async with bench.staging():
+                await until_async(lambda: bench.stager._crash is not None, 30)
+        staged = len(set(bench.store.ids))
+        assert await bench.committed() <= staged
+        assert set(bench.store.ids) <= {f"e{n}" for n in range(5)}
 
 
 async def test_the_broker_is_away_at_start(own_kafka: Broker) -> None:

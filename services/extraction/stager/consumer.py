@@ -5,6 +5,8 @@ Where FastStream 0.7 stands in the way of at-least-once, and what is done instea
 - Under MANUAL a handler that raises is forgotten and the next commit passes its records: the handler here never raises.
 - Its parser raises on a header that is not UTF-8 and the poll is skipped: an own parser looks at nothing.
 - It calls the handler only with records, so an idle loop cannot be told from a dead one: the consumer's polls themselves are counted.
+- After a poll that failed in the middle of a fetch (a broken batch, a header whose name is not UTF-8) aiokafka 0.14 goes on behind the
+  records it had already taken, and FastStream polls again: the stager ends instead, and a new one starts from the committed offsets.
 - A handler that waits stops the polling, and after `max.poll.interval` the partitions go: the handler returns, and pauses the consumer.
 """
 
@@ -13,7 +15,7 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
-from aiokafka.errors import KafkaError
+from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError, UnsupportedCodecError
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker
 from faststream.kafka.message import KafkaMessage
@@ -73,15 +75,19 @@ def consumer_of(broker: KafkaBroker) -> AIOKafkaConsumer | None:
     return consumer
 
 
-def watch_polls(consumer: AIOKafkaConsumer, polled: Callable[[], None]) -> None:
-    """Calls `polled` after every poll that did not fail, also an empty one."""
+def watch_polls(consumer: AIOKafkaConsumer, polled: Callable[[], None], broken: Callable[[Exception], None]) -> None:
+    """Calls `polled` after every poll that did not fail, also an empty one, and `broken` after one that may have lost records."""
     getmany = consumer.getmany
 
     async def watched(*partitions: Any, **options: Any) -> Any:
         try:
             records = await getmany(*partitions, **options)
-        except KafkaError as error:
+        except ConsumerStoppedError:
+            raise
+        except Exception as error:
             log.warning("poll_failed", error=type(error).__name__)
+            if not isinstance(error, KafkaError) or isinstance(error, CorruptRecordException | UnsupportedCodecError):
+                broken(error)
             raise
         polled()
         return records

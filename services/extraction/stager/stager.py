@@ -113,7 +113,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
             [error] = await asyncio.gather(start, return_exceptions=True)
             if error is None:
                 self._consumer = consumer_of(broker)
-                watch_polls(self._consumer, lambda: self._loops.beat(POLLING))
+                watch_polls(self._consumer, lambda: self._loops.beat(POLLING), self._fail)
                 self.not_ready = None
                 log.info("stager_joined", partitions=len(self._assigned()))
                 return broker
@@ -164,8 +164,11 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
         try:
             await self._accept(records)
         except Exception as error:  # noqa: BLE001 (handed to `run`, which ends the process with it)
-            self._crash = self._crash or error
-            self._stop.set()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._crash = self._crash or error
+        self._stop.set()
 
     async def _accept(self, records: tuple[Source, ...]) -> None:
         if self._stop.is_set() or self.not_ready == PAUSED:
