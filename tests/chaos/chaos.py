@@ -18,7 +18,7 @@ from tests.chaos.faults import Faults
 from tests.chaos.history import History
 from tests.chaos.model import content_of, statements
 from tests.chaos.plan import Send, plan_faults, plan_sends
-from tests.chaos.progress import Progress
+from tests.chaos.progress import Progress, read_state
 from tests.chaos.publishing import Applications
 from tests.chaos.world import World, running_world
 
@@ -104,7 +104,7 @@ async def _run(settings: Settings, world: World, history: History) -> Report:
             applications.publish(sends), faults.befall(plan_faults(settings.seed, settings.kills, seconds))
         )
         calm = history.now()
-        await _drain(world, history, progress)
+        await _drain(world, history)
         drained_s = history.now() - calm
     finally:
         for task in watching:
@@ -127,19 +127,20 @@ async def _run(settings: Settings, world: World, history: History) -> Report:
     )
 
 
-async def _drain(world: World, history: History, progress: Progress) -> None:
-    """Until everything is committed, read and relayed, or DRAIN_S are over."""
+async def _drain(world: World, history: History) -> None:
+    """Until everything is committed, and after that everything read and relayed, or DRAIN_S are over."""
     system = world.system
     group = system.services["extraction"].settings["KEEPSAKE_GROUP_ID"]
     deadline = history.now() + DRAIN_S
-    left = -1
-    while history.now() < deadline:
+    while True:
         left = await truth.uncommitted(system.kafka_settings, group)
-        state = progress.state
-        if left == 0 and state is not None and not (state.pending or state.leased or state.outbox):
+        state = await read_state(system.database.superuser_url)
+        if not (left or state.pending or state.leased or state.outbox):
+            return
+        if history.now() > deadline:
+            history.violation("not drained", seconds=DRAIN_S, uncommitted=left, state=state)
             return
         await asyncio.sleep(1.0)
-    history.violation("not drained", seconds=DRAIN_S, uncommitted=left, state=progress.state)
 
 
 async def _check(world: World, history: History, sends: Sequence[Send], applications: Applications) -> Checker:

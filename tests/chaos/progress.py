@@ -26,6 +26,18 @@ class State:
     outbox: int
 
 
+async def read_state(url: str) -> State:
+    connection = await asyncpg.connect(url)
+    try:
+        return await _read(connection)
+    finally:
+        await connection.close()
+
+
+async def _read(connection: "asyncpg.Connection[asyncpg.Record]") -> State:
+    return State(**dict(await connection.fetchrow(_SQL, timeout=5) or {}))
+
+
 class Progress:
     """`times` are when more was found to be staged or applied than before, in seconds since the start."""
 
@@ -47,7 +59,7 @@ class Progress:
         connection = await asyncpg.connect(self._url, timeout=3)
         try:
             while True:
-                state = State(**dict(await connection.fetchrow(_SQL, timeout=5) or {}))
+                state = await _read(connection)
                 if self.state is None or state.staged + state.applied > self.state.staged + self.state.applied:
                     self.times.append(self._history.now())
                 self.state = state
