@@ -111,7 +111,8 @@ class FreeSlots(Message):
 class ClaimedRun(Message):
     """A leased window: at most 20 chats, oldest first, and what is known of their user.
 
-    `model` is the resolved name of the operator's entry, None for the offline extractor. `zone` is the user's last known time zone.
+    `model` is the resolved name of the operator's entry, None for the offline extractor. `zone` is the user's last known time zone,
+    `heading` the one of their memory blocks.
     """
 
     run_id: UUID
@@ -125,6 +126,7 @@ class ClaimedRun(Message):
     facts: list[KnownFact]
     free: FreeSlots
     zone: str | None = None
+    heading: str
 
 
 class ClaimRunReply(Message):
@@ -132,8 +134,11 @@ class ClaimRunReply(Message):
 
 
 class RenewLease(Message):
+    """`last` ends the run's window with this chat of it: what comes after does not fit the model and is pending, and due, again."""
+
     run_id: UUID
     lease_ms: Annotated[int, Field(ge=1000, le=3_600_000)]
+    last: str | None = None
 
 
 class RenewLeaseReply(Message):

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -13,9 +14,9 @@ from services.extraction.models.entries import ModelEntry
 from services.extraction.settings import ExtractionSettings
 from services.extraction.worker.worker import Worker
 from shared.loops import Loops
-from shared.rpc.messages import CompleteRun, FailRun
+from shared.rpc.messages import CompleteRun, FailRun, KnownFact
 from tests.support.fake_store import FakeStore, chat
-from tests.support.model_server import ScriptedModel
+from tests.support.model_server import Asked, ScriptedModel
 
 PROBE_MS = 200
 
@@ -61,6 +62,10 @@ def store() -> FakeStore:
 
 def said(user: str = "dana") -> list[Any]:
     return [chat(f"{user}-1", f"I like tea and I am {user}")]
+
+
+def fact(content: str) -> KnownFact:
+    return KnownFact(id=uuid4(), content=content, scope="workspace", category="other", locked=False, version=1)
 
 
 def outcomes(store: FakeStore) -> list[str]:
@@ -124,6 +129,10 @@ async def test_dropped_candidates_stay_on_the_run_behind_the_kept(store: FakeSto
         ({"status": 503}, "model_failed"),
         ({"drop": True}, "model_failed"),
         ({"hang": 3}, "timed_out"),
+        ({"stream": 1_000_000, "every": 0.1}, "timed_out"),
+        ({"stream": 1_000_000_000}, "unreadable"),
+        ({"status": 500, "body": "x" * 8_000_000}, "unreadable"),
+        ({"status": 200, "body": "{}", "headers": {"content-encoding": "gzip"}}, "unreadable"),
         ({"status": 400}, "model_unsupported"),
         ({"status": 413}, "model_failed"),
         ({"status": 200, "body": "<html>hello</html>"}, "unreadable"),
@@ -379,3 +388,48 @@ async def test_a_pinned_mode_is_the_only_one(store: FakeStore, model: ScriptedMo
         await until(lambda: len(store.ends) == 2)
     assert outcomes(store) == ["complete", "model_failed"]
     assert {request["given"] for request in model.requests} == {given}
+
+
+async def test_a_window_that_does_not_fit_is_shortened_before_the_model_is_asked(
+    store: FakeStore, model: ScriptedModel
+) -> None:
+    chats = [chat(f"e{n}", f"I like tea {n}. " + "word " * 300, "word " * 300) for n in range(20)]
+    store.add("a", chats)
+    small = entry(model, context_tokens=8192)
+    async with working(store, small):
+        await until(lambda: bool(store.ends))
+    assert outcomes(store) == ["complete"]
+    [last] = store.shortened
+    asked = Asked(model.seen("observer")[0]["body"])
+    shown = [event_id for event_id, _ in asked.chats()]
+    assert shown == [f"e{n}" for n in range(len(shown))]
+    assert 2 <= len(shown) < 20
+    assert shown[-1] == last
+    assert len(asked.text.encode()) / 3 < 8192
+
+
+async def test_a_window_that_the_store_does_not_shorten_is_not_read(store: FakeStore, model: ScriptedModel) -> None:
+    store.errors["renew"].append("unavailable")
+    store.add("a", [chat(f"e{n}", "word " * 300, "word " * 300) for n in range(20)])
+    async with working(store, entry(model, context_tokens=8192)):
+        await until(lambda: len(store.ends) == 2)
+    assert outcomes(store) == ["released", "complete"]
+    assert len(model.seen("observer")) == 1
+
+
+async def test_the_stable_part_of_a_request_comes_first(store: FakeStore, model: ScriptedModel) -> None:
+    """What two requests of different people begin with is what a provider's prompt cache serves."""
+    model.script({"phase": "observer", "times": 1, "reply": {"text": "Let me think."}})
+    for user in ("a", "b"):
+        store.add(user, said(user), facts=[fact(f"{user} likes rain")])
+    async with working(store, entry(model), worker_concurrency=1):
+        await until(lambda: len(store.ends) == 2)
+    for phase in ("observer", "reflector"):
+        *_, one, two = [request["body"] for request in model.seen(phase)]
+        assert [message["role"] for message in one["messages"]] == ["system", "user"]
+        assert one["tools"] == two["tools"]
+        assert one["messages"][0] == two["messages"][0]
+        assert len(one["messages"][0]["content"]) > 2 * len(one["messages"][1]["content"])
+    first, repaired = [request["body"]["messages"][1]["content"] for request in model.seen("observer")][:2]
+    assert repaired.startswith(first)
+    assert len(repaired) < len(first) + 200

@@ -35,6 +35,7 @@ class FakeStore(MemoryStoreClient):
         self.held: dict[UUID, m.ClaimedRun] = {}
         self.claims: list[m.ClaimRun] = []
         self.renewals: list[UUID] = []
+        self.shortened: list[str] = []
         self.ends: list[m.CompleteRun | m.FailRun] = []
         self.errors: dict[str, deque[Code]] = {"claim": deque(), "renew": deque(), "end": deque()}
         self._replies: dict[UUID, m.RunEnd] = {}
@@ -52,6 +53,7 @@ class FakeStore(MemoryStoreClient):
             "facts": [],
             "free": m.FreeSlots(workspace=20, global_=5),
             "zone": None,
+            "heading": "## Things I Remember About You",
         }
         self.batches.append(m.ClaimedRun(**run | fields))
 
@@ -74,6 +76,8 @@ class FakeStore(MemoryStoreClient):
     async def renew_lease(self, request: m.RenewLease, *, timeout: float = 0) -> m.RenewLeaseReply:
         self.renewals.append(request.run_id)
         self._fault("renew")
+        if request.last is not None:
+            self.shortened.append(request.last)
         return m.RenewLeaseReply(lease_expires_at=datetime.now(UTC))
 
     async def complete_run(self, request: m.CompleteRun, *, timeout: float = 0) -> m.RunEnd:

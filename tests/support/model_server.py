@@ -22,6 +22,7 @@ and a reply is one of
     {"status": 429, "body": "…", "headers": {…}}   any status, any body
     {"hang": 30}                 silence for so many seconds, then the connection is dropped
     {"drop": true}               the connection breaks in mid-reply
+    {"stream": 1000000000, "every": 0}   a reply of so many bytes that never becomes JSON, a piece each `every` seconds
     {"default": true}            what would be said without a script; `"delay": 0.5` before any reply waits so long
 
 In arguments, "$event:words" is the id of the chat whose text holds these words, "$fact:words" the id of such a known fact.
@@ -37,7 +38,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +47,7 @@ from typing import Any, Self, TypeVar
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -175,6 +176,8 @@ class ScriptedModel:
             await asyncio.sleep(hang)
         if hang or reply.get("drop"):
             return Broken()
+        if size := reply.get("stream"):
+            return StreamingResponse(endless(size, reply.get("every", 0)), media_type="application/json")
         if "status" in reply or "body" in reply:
             error = json.dumps({"error": {"message": "scripted", "type": "scripted"}})
             return Response(
@@ -214,6 +217,13 @@ class Broken(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b'{"id": "x', "more_body": True})
         raise ConnectionAbortedError
+
+
+async def endless(size: int, every: float) -> AsyncIterator[bytes]:
+    piece = b" " * (1 if every else 65536)
+    for _ in range(size // len(piece)):
+        yield piece
+        await asyncio.sleep(every)
 
 
 class Asked:

@@ -12,6 +12,7 @@ from services.extraction.models.gate import Gate, Turn
 from services.extraction.models.provider import Mode, Reply, ask, build_model
 from services.extraction.models.repair import Unreadable, read_items
 from services.extraction.models.tool import Tool
+from services.extraction.models.wire import bounded_client
 from shared.telemetry.metrics import MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
 from shared.telemetry.tracing import span
 
@@ -31,7 +32,8 @@ class ModelClient:
     def __init__(self, entry: ModelEntry, *, probe_s: float) -> None:
         self.entry = entry
         self.gate = Gate(entry.name, probe_s=probe_s, patience_s=2 * entry.timeout_s + 5)
-        self._model = build_model(entry)
+        self._http = bounded_client()
+        self._model = build_model(entry, self._http)
         self._modes = MODES if entry.output == "auto" else (entry.output,)
         self._first = 0
         self._proven = False
@@ -44,6 +46,7 @@ class ModelClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._model.__aexit__(kind, error, trace)
+        await self._http.aclose()
 
     async def items(self, tool: Tool, system: str, user: str, turn: Turn) -> list[dict[str, Any]]:
         """The items of the reply. Raises TryFailed."""
@@ -92,13 +95,18 @@ class ModelClient:
         with span(f"model {tool.phase}"):
             try:
                 reply = await ask(self._model, mode, tool, (system, user), self.entry.timeout_s)
+                MODEL_TOKENS.labels(tool.phase, "input").inc(reply.input_tokens)
+                MODEL_TOKENS.labels(tool.phase, "output").inc(reply.output_tokens)
+                if reply.filtered:
+                    raise ModelFault("rejected", "content_filter")
             except ModelFault as fault:
                 MODEL_REQUESTS.labels(tool.phase, fault.kind).inc()
                 raise
+            except asyncio.CancelledError:
+                MODEL_REQUESTS.labels(tool.phase, "cancelled").inc()
+                raise
             finally:
                 MODEL_SECONDS.labels(tool.phase).observe(time.perf_counter() - started)
-        MODEL_TOKENS.labels(tool.phase, "input").inc(reply.input_tokens)
-        MODEL_TOKENS.labels(tool.phase, "output").inc(reply.output_tokens)
         return reply
 
 

@@ -3,11 +3,14 @@
 Its errors and the SDK's hold requests and replies, so none of them leaves this module: each becomes a ModelFault with a closed reason.
 """
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from httpx2 import AsyncClient
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import (
     ModelAPIError,
@@ -31,6 +34,7 @@ from pydantic_ai.tools import ToolDefinition
 from services.extraction.models.entries import ModelEntry
 from services.extraction.models.faults import ModelFault, status_fault
 from services.extraction.models.tool import Tool
+from services.extraction.models.wire import ReplyTooLarge
 
 Mode = Literal["tool", "json_schema", "text"]
 
@@ -40,19 +44,20 @@ _NO_TAGS = ("\0think", "\0/think")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said: the arguments of its calls, as text or parsed, and its text without a call."""
+    """What a model said: the arguments of its calls, as text or parsed, and its text without a call. `filtered`: the provider would not."""
 
     calls: list[str | dict[str, Any]]
     text: str
     input_tokens: int
     output_tokens: int
+    filtered: bool
 
 
-def build_model(entry: ModelEntry) -> Model:
-    """Raises ValueError with a line for the operator where the entry cannot be used."""
+def build_model(entry: ModelEntry, client: AsyncClient) -> Model:
+    """Providers that take such a client use `client`. Raises ValueError with a line for the operator where the entry cannot be used."""
     kind, _, model = entry.model.partition(":")
     api_key = entry.api_key.get_secret_value() if entry.api_key else None
-    given = {key: value for key, value in (("base_url", entry.base_url), ("api_key", api_key)) if value}
+    given: dict[str, Any] = {key: value for key, value in (("base_url", entry.base_url), ("api_key", api_key)) if value}
     try:
         provider = infer_provider_class(kind)
     except ValueError:
@@ -63,8 +68,12 @@ def build_model(entry: ModelEntry) -> Model:
         if kind in ("openai", "openai-chat"):
             profile = ModelProfile(thinking_tags=_NO_TAGS)
             return OpenAIChatModel(
-                model, provider=OpenAIProvider(base_url=entry.base_url, api_key=api_key), profile=profile
+                model,
+                provider=OpenAIProvider(base_url=entry.base_url, api_key=api_key, http_client=client),
+                profile=profile,
             )
+        if "HTTPClient" in str(getattr(inspect.signature(provider).parameters.get("http_client"), "annotation", "")):
+            given["http_client"] = client
         return infer_model(entry.model, provider_factory=lambda _: provider(**given))
     except UserError:
         raise ValueError(f"entry {entry.name}: provider {kind} needs an api_key") from None
@@ -75,25 +84,25 @@ def build_model(entry: ModelEntry) -> Model:
 
 
 async def ask(model: Model, mode: Mode, tool: Tool, texts: tuple[str, str], timeout_s: float) -> Reply:
-    """One request with (system, user) texts, without retries. Raises ModelFault."""
+    """One request with (system, user) texts, without retries, over after `timeout_s` however it drips. Raises ModelFault."""
     system, user = texts
     request = ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(user)])
     with _told_apart():
-        response = await model_request(
-            model,
-            [request],
-            model_settings=ModelSettings(max_retries=0, timeout=timeout_s, request_timeout=timeout_s),
-            model_request_parameters=_parameters(mode, tool),
-        )
+        async with asyncio.timeout(timeout_s):
+            response = await model_request(
+                model,
+                [request],
+                model_settings=ModelSettings(max_retries=0, timeout=timeout_s, request_timeout=timeout_s),
+                model_request_parameters=_parameters(mode, tool),
+            )
         calls = [
             dict(part.args) if isinstance(part.args, dict) else part.args or ""
             for part in response.parts
             if isinstance(part, ToolCallPart)
         ]
         text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    if response.finish_reason == "content_filter" and not calls:
-        raise ModelFault("rejected", "content_filter")
-    return Reply(calls, text, response.usage.input_tokens or 0, response.usage.output_tokens or 0)
+    filtered = response.finish_reason == "content_filter" and not calls
+    return Reply(calls, text, response.usage.input_tokens or 0, response.usage.output_tokens or 0, filtered)
 
 
 def _parameters(mode: Mode, tool: Tool) -> ModelRequestParameters:
@@ -116,12 +125,12 @@ def _told_apart() -> Iterator[None]:
         raise status_fault(error.status_code) from None
     except ModelRequestTimeout:
         raise ModelFault("timeout", "timed_out") from None
+    except ReplyTooLarge:
+        raise ModelFault("unreadable", "too_large") from None
+    except TimeoutError:
+        raise ModelFault("timeout", "timed_out") from None
     except ModelConnectionError as error:
-        if _never_connected(error):
-            raise ModelFault("down", "refused") from None
-        if isinstance(error, ModelTimeoutError):
-            raise ModelFault("timeout", "timed_out") from None
-        raise ModelFault("server", "dropped") from None
+        raise _connection_fault(error) from None
     except UserError:
         # The library itself says that this model does not take this way of asking.
         raise ModelFault("rejected", "mode") from None
@@ -132,11 +141,19 @@ def _told_apart() -> Iterator[None]:
         raise ModelFault("unreadable", "not_a_completion") from None
 
 
-def _never_connected(error: BaseException) -> bool:
+def _connection_fault(error: ModelConnectionError) -> ModelFault:
     """Refused, DNS, no route or TLS: the request was not sent."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if "ConnectError" in type(cause).__name__ or "ConnectTimeout" in type(cause).__name__:
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return getattr(error, "phase", None) == "connect"
+    if any(isinstance(cause, ReplyTooLarge) for cause in _causes(error)):
+        return ModelFault("unreadable", "too_large")
+    names = " ".join(type(cause).__name__ for cause in _causes(error))
+    if "ConnectError" in names or "ConnectTimeout" in names or getattr(error, "phase", None) == "connect":
+        return ModelFault("down", "refused")
+    return (
+        ModelFault("timeout", "timed_out") if isinstance(error, ModelTimeoutError) else ModelFault("server", "dropped")
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

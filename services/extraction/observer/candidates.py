@@ -19,12 +19,14 @@ _CONFIDENCES = frozenset(get_args(Confidence))
 _DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d)?)?")
 
 
-def select(items: Sequence[Mapping[str, Any]], prompts: Mapping[str, str], limit: int) -> list[CandidateRecord]:
+def select(
+    items: Sequence[Mapping[str, Any]], prompts: Mapping[str, str], limit: int, heading: str
+) -> list[CandidateRecord]:
     """The candidates of a run: at most `limit` kept, in the order proposed, then the dropped with their reason.
 
-    `prompts` are the window's, by event id. Reasons: invalid, quote_not_found, over_limit.
+    `prompts` are the window's, by event id; `heading` is that of memory blocks. Reasons: invalid, quote_not_found, over_limit.
     """
-    read = {event_id: Prompt(text) for event_id, text in prompts.items()} if items else {}
+    read = {event_id: Prompt(text, heading) for event_id, text in prompts.items()} if items else {}
     records = [check(item, read) for item in items[:MAX_RECORDS]]
     good = [record for record in records if record.dropped is None]
     over = [CandidateRecord(candidate=record.candidate, dropped="over_limit") for record in good[limit:]]

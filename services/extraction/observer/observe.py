@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from services.extraction.models.gate import Turn
@@ -14,6 +15,9 @@ from shared.rpc.messages import CandidateRecord, ClaimedRun
 if TYPE_CHECKING:
     # The library behind it is loaded only where a model is configured.
     from services.extraction.models.client import ModelClient
+
+# Ends the run's window with a chat, by its event id. Raises TryFailed.
+Shorten = Callable[[str], Awaitable[None]]
 
 _TEXT = {"type": "string"}
 _CANDIDATE: dict[str, Any] = {
@@ -51,16 +55,20 @@ PROPOSE = Tool(
 )
 
 
-async def observe(run: ClaimedRun, model: "ModelClient", turn: Turn, limit: int) -> list[CandidateRecord]:
-    """Raises TryFailed."""
+async def observe(
+    run: ClaimedRun, model: "ModelClient", turn: Turn, limit: int, shorten: Shorten
+) -> list[CandidateRecord]:
+    """Of a window that does not fit the model only the first chats are read; `shorten` tells the store so first. Raises TryFailed."""
     system = OBSERVER.replace("{limit}", str(limit))
     room = model.entry.context_tokens - len(system.encode()) // 3 - _REPLY_TOKENS
-    window = window_text(run.chats, zone=run.zone, max_tokens=room)
+    window, count = window_text(run.chats, zone=run.zone, heading=run.heading, max_tokens=room)
+    if count < len(run.chats):
+        await shorten(run.chats[count - 1].event_id)
     items = await model.items(PROPOSE, system, window, turn)
-    prompts = {chat.event_id: chat.prompt for chat in run.chats}
+    prompts = {chat.event_id: chat.prompt for chat in run.chats[:count]}
     if sum(map(len, prompts.values())) > _LONG:
-        return await asyncio.to_thread(select, items, prompts, limit)
-    return select(items, prompts, limit)
+        return await asyncio.to_thread(select, items, prompts, limit, run.heading)
+    return select(items, prompts, limit, run.heading)
 
 
 # Prompts above this, together, are looked through in a thread.

@@ -12,24 +12,30 @@ from shared.rpc.messages import ClaimedChat
 HEAD, TAIL = 1000, 500
 # Bytes of UTF-8 a token has at least, about: 4 in English, 3 in Chinese, where a sign is often one token.
 _BYTES_PER_TOKEN = 3
+_SHORTEST = 50
 
 
-def window_text(chats: Sequence[ClaimedChat], *, zone: str | None, max_tokens: int) -> str:
-    """The chats in their order. `zone` is the person's last known one; where all would not fit `max_tokens`, messages are cut shorter."""
-    head, tail = HEAD, TAIL
-    while True:
-        text = _window(chats, zone, head, tail)
-        if len(text.encode()) <= max_tokens * _BYTES_PER_TOKEN or head <= 50:
-            return text
-        head, tail = head // 2, tail // 2
-
-
-def _window(chats: Sequence[ClaimedChat], zone: str | None, head: int, tail: int) -> str:
+def window_text(chats: Sequence[ClaimedChat], *, zone: str | None, heading: str, max_tokens: int) -> tuple[str, int]:
+    """The first of the chats that fit `max_tokens` together, and how many they are: never none. Only a chat that alone is too long is
+    cut shorter than stated. `zone` is the person's last known one, `heading` that of their memory blocks.
+    """
     mark = secrets.token_hex(4)
-    return "\n\n".join(_chat(chat, mark, zone, head, tail) for chat in chats)
+    room = max_tokens * _BYTES_PER_TOKEN
+    shown: list[str] = []
+    for chat in chats:
+        text = _chat(chat, mark, zone, heading)
+        if shown and len(text.encode()) + 2 > room:
+            break
+        ends = HEAD, TAIL
+        while len(text.encode()) > room and ends[0] > _SHORTEST:
+            ends = ends[0] // 2, ends[1] // 2
+            text = _chat(chat, mark, zone, heading, ends)
+        shown.append(text)
+        room -= len(text.encode()) + 2
+    return "\n\n".join(shown), len(shown)
 
 
-def _chat(chat: ClaimedChat, mark: str, zone: str | None, head: int, tail: int) -> str:
+def _chat(chat: ClaimedChat, mark: str, zone: str | None, heading: str, ends: tuple[int, int] = (HEAD, TAIL)) -> str:
     place, zone_name = local_zone(chat, zone)
     sent = chat.occurred_at.astimezone(place)
     attributes = {
@@ -39,8 +45,8 @@ def _chat(chat: ClaimedChat, mark: str, zone: str | None, head: int, tail: int) 
         "zone": zone_name,
     }
     shown = " ".join(f"{name}={_quoted(value)}" for name, value in attributes.items())
-    user = _message(chat.prompt, mark, head, tail)
-    assistant = _message(chat.response, mark, head, tail)
+    user = _message(chat.prompt, mark, heading, ends)
+    assistant = _message(chat.response, mark, heading, ends)
     return (
         f"<chat-{mark} {shown}>\n<user-{mark}>\n{user}\n</user-{mark}>\n"
         f"<assistant-{mark}>\n{assistant}\n</assistant-{mark}>\n</chat-{mark}>"
@@ -51,8 +57,8 @@ def _quoted(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _message(text: str, mark: str, head: int, tail: int) -> str:
-    return cut(without_memory_blocks(text), head, tail).replace(mark, "")
+def _message(text: str, mark: str, heading: str, ends: tuple[int, int]) -> str:
+    return cut(without_memory_blocks(text, heading), *ends).replace(mark, "")
 
 
 def cut(text: str, head: int = HEAD, tail: int = TAIL) -> str:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from services.extraction.observer.own_words import MEMORY_BLOCK
+from services.extraction.observer.own_words import memory_block
 from services.extraction.observer.window import HEAD, TAIL
 from services.extraction.offline.words import LISTS
 from shared.text.normal import MAX_QUOTE
 
 _STRETCHES = (
-    MEMORY_BLOCK,
+    memory_block(""),
     re.compile(r"^[ \t]*(```|~~~)[^\n]*\n(?:(?![ \t]*\1)[^\n]*(?:\n|\Z))*+[^\n]*", re.M),
     re.compile(r"`[^`\n]*+`?"),
     re.compile(

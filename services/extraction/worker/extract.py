@@ -9,7 +9,8 @@ from services.extraction import offline
 from services.extraction.models.faults import TryFailed
 from services.extraction.models.gate import Turn
 from services.extraction.observer.candidates import select
-from services.extraction.observer.observe import observe
+from services.extraction.observer.observe import Shorten, observe
+from services.extraction.observer.own_words import without_memory_blocks
 from services.extraction.prompts import VERSION
 from services.extraction.reflector.reflect import reflect
 from shared.rpc.messages import Candidate, CandidateRecord, ClaimedRun, CompleteRun, Decision, FailRun
@@ -31,7 +32,7 @@ class Extraction:
     def kept(self) -> list[Candidate]:
         return [record.candidate for record in self.candidates if record.dropped is None]
 
-    async def work(self, models: "Mapping[str, ModelClient]", turn: Turn) -> None:
+    async def work(self, models: "Mapping[str, ModelClient]", turn: Turn, shorten: Shorten) -> None:
         """Raises TryFailed."""
         if self.run.model is None:
             await asyncio.to_thread(self._offline)
@@ -39,14 +40,21 @@ class Extraction:
         model = models.get(self.run.model)
         if model is None:
             raise TryFailed("released", "unknown_model")
-        self.candidates = await observe(self.run, model, turn, self.max_candidates)
+        self.candidates = await observe(self.run, model, turn, self.max_candidates, shorten)
         if self.kept:
             self.decisions = await reflect(self.run, self.kept, model, turn)
 
     def _offline(self) -> None:
-        found = offline.observe(self.run.chats, self.run.zone)
+        heading = self.run.heading
         prompts = {chat.event_id: chat.prompt for chat in self.run.chats}
-        self.candidates = select([candidate.model_dump() for candidate in found], prompts, self.max_candidates)
+        found = offline.observe(
+            [
+                chat.model_copy(update={"prompt": without_memory_blocks(chat.prompt, heading)})
+                for chat in self.run.chats
+            ],
+            self.run.zone,
+        )
+        self.candidates = select([candidate.model_dump() for candidate in found], prompts, self.max_candidates, heading)
         if self.kept:
             self.decisions = offline.reflect(self.kept, self.run.facts, self.run.free)
 

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from shared.backoff import Backoff
 from shared.loops import Loops
 from shared.rpc.client import MemoryStoreClient
 from shared.rpc.errors import RpcError
-from shared.rpc.messages import ClaimedRun, ClaimRun, CompleteRun, FailRun
+from shared.rpc.messages import ClaimedRun, ClaimRun, CompleteRun, FailRun, RenewLease
 from shared.telemetry.metrics import CANDIDATES
 from shared.telemetry.tracing import link_to, span
 
@@ -172,7 +173,7 @@ class Worker:
         """What to tell the store, or None where the batch was lost meanwhile."""
         extraction = Extraction(run, self._settings.max_candidates)
         turn = Turn((run.tenant, run.user, run.workspace), probe=probe, aside=self._aside)
-        work = asyncio.create_task(extraction.work(self._models, turn))
+        work = asyncio.create_task(extraction.work(self._models, turn, partial(self._shorten, run.run_id)))
         release = asyncio.create_task(self._release.wait())
         await asyncio.wait({work, keeper, release}, return_when=asyncio.FIRST_COMPLETED)
         release.cancel()
@@ -195,6 +196,13 @@ class Worker:
             return extraction.failure(TryFailed("model_failed", "internal"))
         log.info("try_failed", outcome=error.outcome, reason=error.reason)
         return extraction.failure(error, retry_after_ms=self._stand_back_ms(error, probe=probe))
+
+    async def _shorten(self, run_id: UUID, last: str) -> None:
+        """Raises TryFailed: what the store does not know of must not be read."""
+        try:
+            await self._store.renew_lease(RenewLease(run_id=run_id, lease_ms=self._settings.lease_ms, last=last))
+        except RpcError as error:
+            raise TryFailed("released", error.code) from None
 
     def _stand_back_ms(self, failed: TryFailed, *, probe: bool) -> int:
         if failed.reason == "unknown_model":

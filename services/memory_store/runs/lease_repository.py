@@ -180,6 +180,7 @@ class Surroundings:
     zone: str | None
     free_workspace: int
     free_global: int
+    heading: str
 
 
 async def surroundings(connection: Connection, workspace: str) -> Surroundings:
@@ -189,7 +190,8 @@ async def surroundings(connection: Connection, workspace: str) -> Surroundings:
         SELECT
           (SELECT timezone FROM batch WHERE timezone IS NOT NULL ORDER BY last_staged_at DESC LIMIT 1) AS zone,
           greatest(0, t.max_workspace_facts - used.workspace)::integer AS free_workspace,
-          greatest(0, t.max_global_facts - used.global)::integer AS free_global
+          greatest(0, t.max_global_facts - used.global)::integer AS free_global,
+          t.heading
         FROM tenant_setting t CROSS JOIN (
           SELECT count(*) FILTER (WHERE workspace IS NULL) AS global, count(workspace) AS workspace
           FROM fact
@@ -225,6 +227,25 @@ async def renew(connection: Connection, run_id: UUID, workspace: str, lease: tim
         lease,
     )
     return end
+
+
+async def shorten_window(connection: Connection, run_id: UUID, workspace: str, last: str) -> None:
+    """Ends the window with this chat. The rest was due, and stays so as what is left of a failed window does."""
+    await connection.execute(
+        """
+        WITH was AS (SELECT event_ids FROM run WHERE id = $1), rest AS (
+          SELECT c.recorded_at, c.src_offset FROM chat c JOIN was ON c.event_id = was.event_ids[cardinality(was.event_ids)]
+        ), due AS (
+          UPDATE batch b SET failed_at = rest.recorded_at, failed_offset = rest.src_offset FROM rest
+          WHERE b.workspace = $2 AND b.run_id = $1 AND b.failed_at IS NULL
+        )
+        UPDATE run SET event_ids = run.event_ids[1:array_position(run.event_ids, $3)] FROM was
+        WHERE run.id = $1 AND $3 = ANY (run.event_ids)
+        """,
+        run_id,
+        workspace,
+        last,
+    )
 
 
 async def fenced_batch(connection: Connection, run_id: UUID, workspace: str) -> Batch | None:

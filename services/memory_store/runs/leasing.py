@@ -95,6 +95,7 @@ class Leasing:
                     facts=await repository.known_facts(connection, claimed.workspace),
                     free=FreeSlots(workspace=around.free_workspace, global_=around.free_global),
                     zone=around.zone,
+                    heading=around.heading,
                 )
         LEASES_LOST.inc(claimed.lost_runs)
         RUNS.labels("worker_lost", "").inc(claimed.lost_runs)
@@ -106,6 +107,8 @@ class Leasing:
             end = await repository.renew(connection, ask.run_id, owner.workspace, timedelta(milliseconds=ask.lease_ms))
             if end is None:
                 raise stale()
+            if ask.last is not None:
+                await repository.shorten_window(connection, ask.run_id, owner.workspace, ask.last)
         return RenewLeaseReply(lease_expires_at=end)
 
     async def fail(self, ask: FailRun) -> RunEnd:

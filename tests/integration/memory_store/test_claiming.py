@@ -146,6 +146,41 @@ async def test_renewing_moves_the_end(lab: Lab) -> None:
         assert stale.value.code == "failed_precondition"
 
 
+async def test_a_shortened_window_leaves_the_rest_pending_and_due(lab: Lab) -> None:
+    lab.rules = replace(lab.rules, min_chats=5)
+    await lab.stage(*(chat(f"e{n:02}") for n in range(8)))
+    run = await lab.claimed()
+    for _ in range(2):
+        await lab.leasing.renew(RenewLease(run_id=run.run_id, lease_ms=60_000, last="e04"))
+    await lab.leasing.renew(RenewLease(run_id=run.run_id, lease_ms=60_000, last="nowhere"))
+    assert ids(await lab.claim(run.run_id)) == ["e00", "e01", "e02", "e03", "e04"]
+    await lab.complete(run)
+    assert await states(lab) == {"read": 5, "pending": 3}
+    # Fewer than are due by themselves, but they were due.
+    rest = await lab.claimed()
+    assert ids(rest) == ["e05", "e06", "e07"]
+    assert rest.attempt == 1
+    await lab.leasing.renew(RenewLease(run_id=rest.run_id, lease_ms=60_000, last="e05"))
+    assert (await lab.fail(rest)).outcome == "model_failed"
+    assert await states(lab) == {"read": 5, "pending": 3}
+
+
+async def test_a_shortened_window_that_is_given_up_takes_nothing_else_with_it(lab: Lab) -> None:
+    lab.retries = replace(lab.retries, max_attempts=1)
+    await lab.stage(chat("a"), chat("b"))
+    run = await lab.claimed()
+    await lab.leasing.renew(RenewLease(run_id=run.run_id, lease_ms=60_000, last="a"))
+    assert (await lab.fail(run)).outcome == "dead"
+    assert await states(lab) == {"dead": 1, "pending": 1}
+    assert ids(await lab.claim()) == ["b"]
+
+
+async def test_a_claim_knows_the_heading(lab: Lab) -> None:
+    await lab.sql("UPDATE tenant_setting SET heading = '## What I know'")
+    await lab.stage(chat("a"))
+    assert (await lab.claimed()).heading == "## What I know"
+
+
 async def test_a_poison_chat_ends_alone(lab: Lab) -> None:
     await lab.stage(*(chat(f"e{n:02}", prompt="poison" if n == 17 else "fine") for n in range(20)), chat("x", "bob"))
     # The two chats behind the poison one are fewer than would make a batch due, and are read all the same: they were due with it.

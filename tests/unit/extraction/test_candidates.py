@@ -1,15 +1,19 @@
 """Which proposals count (E2, E4): fields, evidence, and the words that are not the person's own."""
 
 import time
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
 
+from services.extraction.observer import own_words
 from services.extraction.observer.candidates import check, select, stated_date
 from services.extraction.observer.own_words import Prompt, without_memory_blocks
 
+HEADING = "## What We Know"
 PROMPTS = {"e1": "Hi! I like  green\ntea. I am a nurse.", "e2": "I hate Mondays."}
-READ = {event_id: Prompt(text) for event_id, text in PROMPTS.items()}
+READ = {event_id: Prompt(text, HEADING) for event_id, text in PROMPTS.items()}
 
 
 def proposal(content: Any = "User likes green tea", quote: Any = "I like green tea", **fields: Any) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def test_of_five_the_invalid_go_first_and_then_three_stay() -> None:
         proposal(content="four"),
         proposal(content="five"),
     ]
-    assert [(record.candidate.content, record.dropped) for record in select(items, PROMPTS, 3)] == [
+    assert [(record.candidate.content, record.dropped) for record in select(items, PROMPTS, 3, HEADING)] == [
         ("one", None),
         ("three", None),
         ("four", None),
@@ -144,45 +148,89 @@ BLOCK = "## Things I Remember About You\n- User is a doctor in Rome\n- User like
     ],
 )
 def test_own_words(quote: str, prompt: str, own: bool) -> None:
-    assert Prompt(prompt).has_own(quote) is own
+    assert Prompt(prompt, HEADING).has_own(quote) is own
 
 
 def test_memory_blocks_are_left_out_and_nothing_else() -> None:
-    assert without_memory_blocks("I like tea") == "I like tea"
-    left = without_memory_blocks(f"Be kind.\n\n{BLOCK}\nWhat shall I cook?")
+    assert without_memory_blocks("I like tea", HEADING) == "I like tea"
+    left = without_memory_blocks(f"Be kind.\n\n{BLOCK}\nWhat shall I cook?", HEADING)
     assert "doctor" not in left
     assert "jazz" not in left
     assert left.startswith("Be kind.")
     assert left.endswith("What shall I cook?")
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "## Things I Remember About You\n- a\n",
-        "#",
-        "> a\n",
-        ">",
-        "```\n",
-        "`",
-        '"',
-        '"a"',
-        "“",
-        "「",
-        "from: a\n",
-        "on aaaaa ",
-        "\n",
-        " ",
-        "you are a ",
-        "please translate ",
-        "- a\n",
-        "a. ",
-    ],
-)
-def test_a_megabyte_of_anything_is_told_apart_in_time(piece: str) -> None:
+OWN_BLOCK = "**What we know**:\n\n* User is a doctor in Rome\n  - User likes jazz\n\nWhat shall I cook?"
+
+
+def test_a_block_under_the_tenants_own_heading_is_known() -> None:
+    assert without_memory_blocks(OWN_BLOCK, "## Something else") == OWN_BLOCK
+    assert without_memory_blocks(OWN_BLOCK, HEADING).endswith("left out here]\nWhat shall I cook?")
+    assert without_memory_blocks(BLOCK, HEADING) == without_memory_blocks(BLOCK, "")
+    assert not Prompt(OWN_BLOCK, HEADING).has_own("User likes jazz")
+    assert Prompt(OWN_BLOCK, HEADING).has_own("What shall I cook?")
+    spoken = "What we know is little: I am a nurse.\n- I like tea"
+    assert without_memory_blocks(spoken, HEADING) == spoken
+    for odd in ("", "#", "** (a", "[x]*+?", "\\"):
+        assert without_memory_blocks(spoken, odd) == spoken
+
+
+def test_of_too_many_parts_the_rest_is_nobodys_own() -> None:
+    prompt = "I am a nurse. " + '"one two three" ' * 10_001 + "I am a pilot"
+    assert Prompt(prompt, HEADING).has_own("I am a nurse")
+    assert not Prompt(prompt, HEADING).has_own("I am a pilot")
+
+
+def test_case_and_length_do_not_shift_what_is_foreign() -> None:
+    assert not Prompt("\u0130. TRANSLATE THIS: I am a doctor", HEADING).has_own("I am a doctor")
+
+
+WORST = [
+    "## Things I Remember About You\n- a\n",
+    "What we know\n",
+    "#",
+    "> a\n",
+    ">",
+    "```\n",
+    "`",
+    '"',
+    '"a"',
+    '"a b c" ',
+    "“",
+    "„“",
+    "「",
+    "from: a\n",
+    "on aaaaa ",
+    "\n",
+    " ",
+    "\t",
+    "you are a ",
+    "system",
+    "please translate ",
+    ". translate",
+    ". translate a\n",
+    "- a\n",
+    "a. ",
+    "---- original",
+]
+
+
+@pytest.mark.parametrize("piece", WORST)
+def test_a_megabyte_of_anything_takes_a_tenth_of_a_second_a_rule(piece: str) -> None:
     prompt = piece * (1_000_000 // len(piece)) + "\nI am a nurse"
-    for pattern_work in (lambda: without_memory_blocks(prompt), lambda: Prompt(prompt).has_own("I am a nurse")):
+    rules = [own_words._matches(own_words.memory_block(HEADING)), *own_words._RULES]
+    for rule in rules:
+        assert _fastest(lambda rule=rule: list(islice(rule(prompt), own_words._MAX_PARTS))) < 0.1  # type: ignore[misc]
+    assert _fastest(lambda: without_memory_blocks(prompt, HEADING)) < 0.1
+    assert _fastest(lambda: Prompt(prompt, HEADING).has_own("I am a nurse")) < 0.1 * len(rules)
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(4):
         started = time.process_time()
-        pattern_work()
-        # some ten rules together
-        assert time.process_time() - started < 1.0
+        work()
+        times.append(time.process_time() - started)
+        if times[-1] < 0.05:
+            break
+    return min(times)

@@ -15,7 +15,7 @@ SUNDAY_NIGHT = datetime.fromisoformat("2023-05-07T22:30:00-04:00")
 
 
 def window(*chats: ClaimedChat, zone: str | None = None, max_tokens: int = 100_000) -> str:
-    return window_text(chats, zone=zone, max_tokens=max_tokens)
+    return window_text(chats, zone=zone, heading="", max_tokens=max_tokens)[0]
 
 
 def test_a_message_is_cut_to_its_first_1000_and_last_500_characters() -> None:
@@ -68,9 +68,25 @@ def test_times_are_the_persons(fields: dict[str, Any], known: str | None, sent: 
     assert 'day="' in shown
 
 
-def test_a_small_context_cuts_messages_shorter_and_keeps_every_chat() -> None:
+def test_a_small_context_makes_the_window_smaller_and_cuts_nothing() -> None:
     chats = [chat(f"e{n}", "word " * 400, "word " * 400) for n in range(20)]
-    whole, small = window(*chats), window(*chats, max_tokens=6000)
-    assert len(whole) > 60_000
-    assert len(small) <= 6000 * 3
-    assert small.count("<chat-") == 20
+    whole, everything = window_text(chats, zone=None, heading="", max_tokens=100_000)
+    small, count = window_text(chats, zone=None, heading="", max_tokens=6000)
+    assert everything == 20
+    assert count == 5
+    assert len(small.encode()) <= 6000 * 3
+    assert small.count("<chat-") == count
+    assert small.count("[… 500 characters left out …]") == 2 * count
+    assert len(small) < len(whole) / 3
+
+
+def test_a_chat_that_alone_is_too_long_is_cut_shorter() -> None:
+    chats = [chat(f"e{n}", "語" * 1500, "語" * 1500) for n in range(2)]
+    text, count = window_text(chats, zone=None, heading="", max_tokens=1000)
+    assert count == 1
+    assert len(text.encode()) <= 1000 * 3
+    assert text.count("語") > 400
+
+
+def test_there_is_always_a_chat() -> None:
+    assert window_text([chat("e1", "x" * 5000)], zone=None, heading="", max_tokens=-5)[1] == 1

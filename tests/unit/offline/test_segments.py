@@ -182,7 +182,7 @@ def test_every_quote_stands_in_its_prompt(prompt: str) -> None:
     for clause in own_clauses(prompt):
         assert find_quote(clause.quote, prompt)
     for candidate in seen(prompt):
-        assert Prompt(prompt).has_own(candidate.evidence[0].quote)
+        assert Prompt(prompt, "").has_own(candidate.evidence[0].quote)
 
 
 WORST = [
