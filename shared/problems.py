@@ -112,15 +112,15 @@ async def _problem(_: Request, error: Exception) -> Response:
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    errors = [{"field": _place(issue), "code": issue["type"]} for issue in error.errors()[:20]]
+    errors = [{"field": place_of(issue), "code": issue["type"]} for issue in error.errors()[:20]]
     # A path that is no id names nothing that exists.
     if any(issue["loc"][:1] == ("path",) for issue in error.errors()):
         return Problem("not_found").response()
     return Problem("invalid", "the request does not fit the contract", errors=errors).response()
 
 
-def _place(issue: Mapping[str, Any]) -> str:
-    """Where in the contract; the name of an unknown field is the sender's text."""
+def place_of(issue: Mapping[str, Any]) -> str:
+    """Where in the contract one of pydantic's issues lies, as `chats.0.user`; the name of an unknown field is the sender's text."""
     parts = issue["loc"][:-1] if issue["type"] == "extra_forbidden" else issue["loc"]
     return ".".join(str(part) for part in parts if part != "body")
 

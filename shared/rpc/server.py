@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shared.problems import place_of
 from shared.rpc.errors import HTTP_STATUS, RpcError
 from shared.rpc.messages import SERVICE, Message
 from shared.telemetry.tracing import span
@@ -70,7 +71,7 @@ async def _answer(request: Request, name: str, method: Method[Any] | None, autho
     try:
         ask = method.request.model_validate_json(body)
     except ValidationError as error:
-        places = sorted({".".join(map(str, issue["loc"])) for issue in error.errors(include_input=False)})
+        places = sorted({place_of(issue) for issue in error.errors(include_input=False)})
         raise RpcError("invalid_argument", ", ".join(places)[:300]) from None
     # What is logged on the way says for which run.
     run_id = getattr(ask, "run_id", None)
