@@ -186,7 +186,7 @@ def test_nothing_tells_what_people_said(
     assert "not_json" in silent["dead letters"]
     found = {f"{canary} in {place}": told(canary, text) for place, text in silent.items() for canary in CANARIES}
     assert {place: words for place, words in found.items() if words} == {}
-    assert len(changes) > 5
+    assert len(changes) >= 5
     for change in changes:  # their key and value name the person, by contract
         assert not told(SAID, change)
         assert not told(KEY, change)
