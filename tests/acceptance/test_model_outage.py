@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.conftest import SystemFactory
@@ -90,7 +91,34 @@ FAULTS: dict[str, Json] = {
     "broken": {"status": 500},
     "hanging": {"hang": 3},
     "dropped": {"drop": True},
+    "refused": {"refuse": 8.0},
 }
+
+
+def begin(fault: Json, model: ScriptedModel) -> Callable[[], float]:
+    """Starts a fault. What is returned ends it, or waits for its end, and says when it was over."""
+
+    def heal() -> float:
+        if "refuse" in fault:
+            wait_until(lambda: answers(model))
+        else:
+            model.script()
+        return time.time()
+
+    if "refuse" in fault:
+        model.script()
+        httpx.post(f"{model.url.removesuffix('/v1')}/refuse", json={"seconds": fault["refuse"]}).raise_for_status()
+        wait_until(lambda: not answers(model))
+    else:
+        model.script({"reply": fault})
+    return heal
+
+
+def answers(model: ScriptedModel) -> bool:
+    try:
+        return httpx.get(f"{model.url.removesuffix('/v1')}/requests").is_success
+    except httpx.TransportError:
+        return False
 
 
 def test_d3_an_outage_loses_nothing_burns_nothing_and_ends_gently(
@@ -99,7 +127,7 @@ def test_d3_an_outage_loses_nothing_burns_nothing_and_ends_gently(
     at_work = keepsake(models=entries(("first", model), ("other", other)), breaker_probe_ms=PROBE_MS, retry_base_ms=100)
     at_work.use_model("elsewhere", "other")
     for name, fault in FAULTS.items():
-        model.script({"reply": fault})
+        heal = begin(fault, model)
         users = [f"{name}-{n}" for n in range(4)]
         for user in users:
             at_work.say(user, "I like tea")
@@ -110,8 +138,7 @@ def test_d3_an_outage_loses_nothing_burns_nothing_and_ends_gently(
             assert set(at_work.outcomes(user)) == {"released"}, name
             assert at_work.get("/v1/pending", user=user)["pending"] == 1
             assert at_work.get("/v1/pending", user=user)["waiting_for"] in ("provider", "running")
-        model.script()
-        healed = time.time()
+        healed = heal()
         wait_until(lambda users=users: all(at_work.facts(user) for user in users))  # type: ignore[misc]
         assert len([each for each in model.requests if each["at"] < healed + 1.0]) <= 1, name
         for user in users:

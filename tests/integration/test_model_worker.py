@@ -131,7 +131,7 @@ async def test_dropped_candidates_stay_on_the_run_behind_the_kept(store: FakeSto
         ({"hang": 3}, "timed_out"),
         ({"stream": 1_000_000, "every": 0.1}, "timed_out"),
         ({"stream": 1_000_000_000}, "unreadable"),
-        ({"status": 500, "body": "x" * 8_000_000}, "unreadable"),
+        ({"status": 500, "body": "x" * 600_000}, "unreadable"),
         ({"status": 200, "body": "{}", "headers": {"content-encoding": "gzip"}}, "unreadable"),
         ({"status": 400}, "model_unsupported"),
         ({"status": 413}, "model_failed"),

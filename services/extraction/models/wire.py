@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from httpx2 import AsyncByteStream, AsyncClient, Response
 from pydantic_ai.models import create_async_httpx2_client
 
-# A reply of three candidates has some 3 KB; reasoning before it may have some 100.
-MAX_REPLY_BYTES = 4 * 1024 * 1024
+# A reply of three candidates has some 3 KB, and the reasoning before it may have some 100, or twice as many where JSON escapes it. The
+# libraries that read a reply take a tenth of a second for this much, in which nothing else happens.
+MAX_REPLY_BYTES = 512 * 1024
 
 
 class ReplyTooLarge(Exception):
