@@ -27,6 +27,7 @@ from shared.rpc import messages as m
 from shared.rpc.client import MemoryStoreClient
 from shared.rpc.errors import RpcError
 from tests.chaos.model import RightModel
+from tests.chaos.world import entries
 from tests.conftest import SystemFactory
 from tests.support.links import Link, Links, Trap, running_links
 from tests.support.model_server import serving
@@ -142,9 +143,9 @@ class People:
 class Scene(People):
     """A store and an extraction, each behind a link of its own."""
 
-    def __init__(self, system: System, links: Links, model: RightModel, **extraction: object) -> None:
+    def __init__(self, system: System, links: Links, model_link: Link, **extraction: object) -> None:
         super().__init__(system)
-        self.model = model
+        self.model_link = model_link
         self._links = links
         url = system.database.app_url
         port = urlsplit(url).port or 0
@@ -168,7 +169,7 @@ class Scene(People):
 
 
 class Striker:
-    """Kills a part in the moment in which a word passes a link, or in which the model is asked to decide. `hits` counts the moments."""
+    """Kills a part in the moment in which a word passes one of its links. `hits` counts the moments."""
 
     def __init__(self, scene: Scene) -> None:
         self.hits: Counter[str] = Counter()
@@ -196,18 +197,15 @@ class Striker:
             happening.result()
 
     def _arm(self, moment: str, act: Callable[[], None]) -> None:
-        if moment == "model asked":
-            self._scene.model.traps.append(act)
-            return
-        word, when = moment.split()
-        link = self._scene.postgres_link if word == "COMMIT" else self._scene.store_link
-        link.once(Trap(word.encode(), "asked" if when == "asked" else "answered", act))
+        ways = {"COMMIT": self._scene.postgres_link, "decide": self._scene.model_link}
+        ways.get(moment.split(maxsplit=1)[0], self._scene.store_link).once(Trap.at(moment, act))
 
 
 def start(links: Links, model: RightModel, own_system: SystemFactory, **settings: object) -> Scene:
-    entry = {"name": "right", "model": "openai:x", "base_url": model.url, "timeout_s": 10}
     member = {"instance_id": settings.pop("instance_id", "one")}
-    return Scene(own_system(**STREAM | {"models": json.dumps([entry])} | settings), links, model, **member)
+    way = links.make("model", model.port)
+    system = own_system(**STREAM | {"models": entries(way.port, timeout_s=20)} | settings)
+    return Scene(system, links, way, **member)
 
 
 # D1
@@ -218,7 +216,13 @@ def start(links: Links, model: RightModel, own_system: SystemFactory, **settings
 def test_d1_extraction_killed_at_every_moment(links: Links, model: RightModel, own_system: SystemFactory) -> None:
     scene = start(links, model, own_system)
     striker = Striker(scene)
-    moments = ("StageChats answered", "model asked", "CompleteRun asked", "CompleteRun answered", "ClaimRun answered")
+    moments = (
+        "StageChats asking",
+        "StageChats answered",
+        "decide answered",
+        "CompleteRun asking",
+        "CompleteRun answered",
+    )
     for part, moment in zip(range(PARTS), itertools.cycle(moments), strict=False):
         striker.strike(scene.extraction, moment, lambda part=part: scene.publish(part_of_stream(part)))  # type: ignore[misc]
         striker.strike(scene.extraction, "at once", lambda: None)
@@ -274,7 +278,7 @@ def test_d1_a_batch_that_kills_its_worker_ends_dead_alone(
 def test_d2_memory_store_killed_around_its_commits(links: Links, model: RightModel, own_system: SystemFactory) -> None:
     scene = start(links, model, own_system)
     striker = Striker(scene)
-    moments = ("COMMIT asked", "COMMIT answered", "StageChats asked", "CompleteRun asked", "at once")
+    moments = ("COMMIT asking", "COMMIT asked", "COMMIT answered", "StageChats asked", "CompleteRun asked")
     for part, moment in zip(range(PARTS), itertools.cycle(moments), strict=False):
         striker.strike(scene.store, moment, lambda part=part: scene.publish(part_of_stream(part)))  # type: ignore[misc]
     scene.assert_whole_stream()
@@ -381,7 +385,7 @@ def test_d5_a_worker_that_slept_through_its_lease_is_told_so(
         first.child.signal(signal.SIGSTOP)
         asked.set()
 
-    model.traps.append(stop_first)
+    scene.model_link.once(Trap(b"decide", "asked", stop_first))
     scene.publish([chat("dana", "one", "I like mossy lanterns.")])
     assert asked.wait(30)
     scene.second(instance_id="two")

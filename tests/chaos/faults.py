@@ -5,6 +5,7 @@ import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 
 import httpx
 
@@ -14,8 +15,11 @@ from tests.chaos.plan import Fault
 from tests.chaos.world import World, send_signal
 from tests.support.links import State, Trap
 
-# How long an aimed kill waits for its moment, and then comes anyway.
-_PATIENCE_S = 4.0
+# Where a word passes, if not on the way to the store.
+_ENDS = {"COMMIT": "postgres", "decide": "model"}
+# How long an aimed signal waits for its moment, and then comes anyway.
+_PATIENCE_S = 6.0
+_START_S = 15.0
 _SLOW_S = 0.3
 _LINK_STATES: dict[str, State] = {"refusing": "refusing", "stalled": "stalled", "deaf": "deaf"}
 
@@ -45,7 +49,7 @@ class Faults:
         await asyncio.sleep(max(0.0, fault.at - self._history.now()))
         async with self._locks["postgres" if fault.target == "backend" else fault.target]:
             began = self._history.now()
-            if fault.kind in ("kill", "aimed"):
+            if fault.kind == "kill":
                 await self._kill(fault)
             elif fault.kind == "stop":
                 await self._stop(fault)
@@ -58,15 +62,15 @@ class Faults:
         self._history.note("fault", kind=fault.kind, target=fault.target, how=fault.how, began=began, ended=ended)
 
     async def _kill(self, fault: Fault) -> None:
-        aim = fault.how if fault.kind == "aimed" and await self._aim(fault) else ""
-        if not aim:
-            await self._strike(fault.target)
+        aim = fault.how if await self._aim(fault, signal.SIGKILL) else ""
+        await self._strike(fault.target)
         self.kills[" ".join(filter(None, (fault.target, aim)))] += 1
         await asyncio.sleep(fault.seconds)
         if fault.target != "backend":
             await self._start(fault.target)
 
     async def _strike(self, target: str) -> None:
+        """Also waits for the end of what was killed already."""
         if target != "backend":
             await asyncio.to_thread(self._world.parts[target].kill)
             return
@@ -74,29 +78,33 @@ class Faults:
         while not send_signal(self._world.pid(target), signal.SIGKILL):  # noqa: ASYNC110 (it has no event)
             await asyncio.sleep(0.05)
 
-    async def _aim(self, fault: Fault) -> bool:
-        """Kills the part in the very moment; False where the moment did not come. The kill happens in the thread that sees it."""
+    async def _aim(self, fault: Fault, number: signal.Signals) -> bool:
+        """Sends the signal in the very moment, from the thread that sees it; False where the moment did not come in time."""
+        if not fault.how or not await self._is_ready(fault.target):
+            return False
         pid, sprung = self._world.pid(fault.target), threading.Event()
 
         def act() -> None:
-            send_signal(pid, signal.SIGKILL)
+            send_signal(pid, number)
             sprung.set()
 
-        if fault.how == "model":
-            self._world.model.traps.append(act)
-            hit = await asyncio.to_thread(sprung.wait, _PATIENCE_S)
-            if not hit and act in self._world.model.traps:
-                self._world.model.traps.remove(act)
-        else:
-            word, when = fault.how.split()
-            link = self._world.links[f"{fault.target} {'postgres' if word == 'COMMIT' else 'store'}"]
-            trap = Trap(word.encode(), "asked" if when == "asked" else "answered", act)
-            link.once(trap)
-            hit = await asyncio.to_thread(sprung.wait, _PATIENCE_S)
-            link.disarm(trap)
-        if sprung.is_set():
-            await asyncio.to_thread(self._world.parts[fault.target].kill)  # waits for what was killed
-        return hit or sprung.is_set()
+        link = self._world.links[f"{fault.target} {_ENDS.get(fault.how.split()[0], 'store')}"]
+        trap = Trap.at(fault.how, act)
+        link.once(trap)
+        await asyncio.to_thread(sprung.wait, _PATIENCE_S)
+        link.disarm(trap)
+        return sprung.is_set()
+
+    async def _is_ready(self, name: str) -> bool:
+        """Waits for a service that has just been started: at work it has moments worth a kill."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_START_S), httpx.AsyncClient(trust_env=False, timeout=2) as client:
+                while True:
+                    with suppress(httpx.TransportError):
+                        if (await client.get(f"{self._world.services[name].url}/readyz")).status_code == httpx.codes.OK:
+                            return True
+                    await asyncio.sleep(0.1)
+        return False
 
     async def _start(self, target: str) -> None:
         """Services start whatever is away; Kafka and Postgres are waited for. On a machine that is busy a start may need another."""
@@ -116,8 +124,9 @@ class Faults:
 
     async def _stop(self, fault: Fault) -> None:
         pid = self._world.pid(fault.target)
+        aim = fault.how if await self._aim(fault, signal.SIGSTOP) else ""
         send_signal(pid, signal.SIGSTOP)
-        self.others[f"stop {fault.target}"] += 1
+        self.others[" ".join(filter(None, ("stop", fault.target, aim)))] += 1
         await asyncio.sleep(fault.seconds)
         send_signal(pid, signal.SIGCONT)
 
@@ -135,9 +144,12 @@ class Faults:
         model = self._world.model
         self.others[f"model {fault.how}"] += 1
         if fault.how == "refuse":
-            async with httpx.AsyncClient(trust_env=False) as client:
-                await client.post(model.url.replace("/v1", "/refuse"), json={"seconds": fault.seconds})
+            ways = [link for name, link in self._world.links.items() if name.endswith(" model")]
+            for link in ways:
+                link.become("refusing")
             await asyncio.sleep(fault.seconds)
+            for link in ways:
+                link.become("open")
             return
         model.outage = fault.how
         await asyncio.sleep(fault.seconds)

@@ -3,8 +3,6 @@
 import random
 import re
 import threading
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from tests.support.model_server import Asked, ScriptedModel
@@ -60,7 +58,7 @@ def statements(prompt: str) -> list[str]:
 
 
 class RightModel(ScriptedModel):
-    """`outage` names a way in which every request fails, or is None. `traps` are called once each, with a reflector's next request.
+    """`outage` names a way in which every request fails, or is None.
 
     `failures` counts replies that no try can succeed with; `maimed` are the ids of chats whose candidates were once cut off or spoilt.
     """
@@ -70,7 +68,6 @@ class RightModel(ScriptedModel):
         self.outage: str | None = None
         self.failures = 0
         self.maimed: set[str] = set()
-        self.traps: deque[Callable[[], None]] = deque()
         self._rng = random.Random(f"model {seed}")
         self._oddness = oddness
         self._lock = threading.Lock()
@@ -82,8 +79,6 @@ class RightModel(ScriptedModel):
     def _choose(self, asked: Asked) -> Json:
         del self.requests[:-10]  # a run of an hour has thousands
         events = [event_id for event_id, _ in asked.chats()]
-        if asked.phase == "reflector" and self.traps:
-            self.traps.popleft()()
         poison = next((reply for word, reply in _POISON.items() if word in asked.text), None)
         if self.outage or poison:
             self.failures += 1

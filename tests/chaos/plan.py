@@ -69,9 +69,9 @@ class Send:
     key: str | None = None
 
 
-# kill: SIGKILL, started again after `seconds`. aimed: the same at the moment that `how` names. stop: SIGSTOP for `seconds`.
+# kill: SIGKILL, started again after `seconds`. stop: SIGSTOP for `seconds`. Both at the moment that `how` names, if any.
 # link: `how` befalls a link for `seconds`. model: the model fails in the way `how`.
-FaultKind = Literal["kill", "aimed", "stop", "link", "model"]
+FaultKind = Literal["kill", "stop", "link", "model"]
 
 
 @dataclass(frozen=True)
@@ -95,22 +95,30 @@ _KILLED = {
     "kafka": 6,
 }
 AIMS = {
-    "extraction-a": ("StageChats answered", "CompleteRun asked", "CompleteRun answered", "ClaimRun answered", "model"),
-    "memory-store-a": ("COMMIT asked", "COMMIT answered"),
+    "extraction-a": _words(
+        "StageChats asking,StageChats answered,ClaimRun answered,decide asked,decide answered,CompleteRun asking,CompleteRun asked,"
+        "CompleteRun answered",
+        ",",
+    ),
+    "memory-store-a": _words("COMMIT asking,COMMIT asked,COMMIT answered", ","),
 }
 AIMS |= {name.replace("-a", "-b"): aims for name, aims in AIMS.items()}
 _STOPPED = {
-    "extraction-a": 3,
-    "extraction-b": 3,
+    "extraction-a": 5,
+    "extraction-b": 5,
     "memory-store-a": 3,
     "memory-store-b": 3,
     "backend": 2,
     "postgres": 1,
     "kafka": 2,
+    "chat-ingest": 1,
+    "injection": 1,
 }
 LINKS = (
     "extraction-a store",
     "extraction-b store",
+    "extraction-a model",
+    "extraction-b model",
     "edge store",
     "memory-store-a postgres",
     "memory-store-b postgres",
@@ -128,19 +136,23 @@ def plan_faults(seed: int, kills: int, seconds: float) -> list[Fault]:
         # Evenly, but for a jitter: a lull would prove nothing.
         at = seconds * (number + rng.random()) / kills
         [target] = rng.choices(list(_KILLED), list(_KILLED.values()))
-        aim = rng.choice(AIMS[target]) if target in AIMS and rng.random() < 0.6 else ""
-        faults.append(Fault(at, "aimed" if aim else "kill", target, rng.choice((0.0, 0.2, 1.0, 3.0)), aim))
+        faults.append(Fault(at, "kill", target, rng.choice((0.0, 0.2, 1.0, 3.0)), _aim(rng, target)))
     for number in range(kills // 2):
         at = seconds * (number + rng.random()) / (kills // 2)
         kind: FaultKind = rng.choice(("stop", "link", "link", "model"))
         if kind == "stop":
             [target] = rng.choices(list(_STOPPED), list(_STOPPED.values()))
-            faults.append(Fault(at, kind, target, rng.choice((0.5, 2.0, 7.0))))
+            # The longest is longer than a lease.
+            faults.append(Fault(at, kind, target, rng.choice((0.5, 2.0, 7.0)), _aim(rng, target)))
         elif kind == "link":
-            faults.append(Fault(at, kind, rng.choice(LINKS), rng.choice((0.5, 2.0, 4.0)), rng.choice(LINK_FAULTS)))
+            faults.append(Fault(at, kind, rng.choice(LINKS), rng.choice((0.5, 2.0, 6.0)), rng.choice(LINK_FAULTS)))
         else:
             faults.append(Fault(at, kind, "model", rng.choice((1.0, 3.0, 6.0)), rng.choice(MODEL_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _aim(rng: random.Random, target: str) -> str:
+    return rng.choice(AIMS[target]) if target in AIMS and rng.random() < 0.75 else ""
 
 
 def plan_sends(seed: int, chats: int, seconds: float) -> list[Send]:

@@ -115,11 +115,16 @@ def running_world(seed: int, logs: Path) -> Iterator[World]:
         kafka.link = links.make("kafka", kafka.port)
         stack.callback(kafka.stop)
         kafka.start()
-        entry = {"name": "right", "model": "openai:x", "base_url": model.url, "timeout_s": 3}
-        system = System(postgres.create(), kafka, logs, **SETTINGS, models=json.dumps([entry]))
+        system = System(postgres.create(), kafka, logs, **SETTINGS, models=entries(model.port))
         stack.callback(system.close)
         system.make_topics()
         yield _start(system, model, postgres, kafka, links)
+
+
+def entries(port: int, timeout_s: float = 3) -> str:
+    """The one model entry, reached at this port."""
+    entry = {"name": "right", "model": "openai:x", "base_url": f"http://127.0.0.1:{port}/v1", "timeout_s": timeout_s}
+    return json.dumps([entry])
 
 
 def _start(system: System, model: RightModel, postgres: PostgresForTests, kafka: LinkedKafka, links: Links) -> World:
@@ -134,18 +139,19 @@ def _start(system: System, model: RightModel, postgres: PostgresForTests, kafka:
             parts[name] = system.services["memory_store"]
         else:
             parts[name] = system.replica("memory_store", **own)
-    stores = [int(part.settings["KEEPSAKE_PORT"]) for name, part in parts.items() if name.startswith("memory")]  # type: ignore[attr-defined]
-    for name in ("edge", "extraction-a", "extraction-b"):
-        made[f"{name} store"] = links.make(f"{name} store", *stores)
-
-    def through(name: str) -> dict[str, object]:
-        return {"memory_store_url": f"http://127.0.0.1:{made[name].port}"}
-
-    system.start("chat_ingest", "injection", **through("edge store"))
-    system.start("extraction", instance_id="a", **through("extraction-a store"))
+    stores = [system.wiring.ports["memory_store"], *(int(r.settings["KEEPSAKE_PORT"]) for r in system.replicas)]
+    edge = made["edge store"] = links.make("edge store", *stores)
+    system.start("chat_ingest", "injection", memory_store_url=f"http://127.0.0.1:{edge.port}")
     parts |= {"chat-ingest": system.services["chat_ingest"], "injection": system.services["injection"]}
-    parts["extraction-a"] = system.services["extraction"]
-    parts["extraction-b"] = system.replica("extraction", instance_id="b", **through("extraction-b store"))
+    for name in ("extraction-a", "extraction-b"):
+        store = made[f"{name} store"] = links.make(f"{name} store", *stores)
+        way = made[f"{name} model"] = links.make(f"{name} model", model.port)
+        own = {"memory_store_url": f"http://127.0.0.1:{store.port}", "models": entries(way.port), "instance_id": name}
+        if name.endswith("a"):
+            system.start("extraction", **own)
+            parts[name] = system.services["extraction"]
+        else:
+            parts[name] = system.replica("extraction", **own)
     with system.client("memory_store") as operator:
         for tenant in TENANTS:
             operator.post("/v1/tenants", json={"tenant": tenant}).raise_for_status()

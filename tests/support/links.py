@@ -13,21 +13,32 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self, cast, get_args
 
 from tests.support.ports import free_port
 
-# open: as it should be. refusing: connections end at once. stalled: nothing moves. deaf: questions pass, answers are lost.
+# open: as it should be. refusing: nobody listens. stalled: nothing moves. deaf: questions pass, answers are lost.
 State = Literal["open", "refusing", "stalled", "deaf"]
+
+When = Literal["asking", "asked", "answered"]
 
 
 @dataclass(frozen=True)
 class Trap:
-    """Springs once: as soon as `word` was handed to the server, or as its answer begins to come back (which then does not pass first)."""
+    """Springs once: when `word` comes from the client, and then it is lost (asking); as soon as it was handed on (asked); or when its
+    answer is about to be handed back (answered)."""
 
     word: bytes
-    when: Literal["asked", "answered"]
+    when: When
     act: Callable[[], None]
+
+    @classmethod
+    def at(cls, moment: str, act: Callable[[], None]) -> Self:
+        """A moment is written `StageChats answered`."""
+        word, when = moment.split()
+        if when not in get_args(When):
+            raise ValueError(moment)
+        return cls(word.encode(), cast(When, when), act)
 
 
 class Link:
@@ -45,6 +56,7 @@ class Link:
         self._open: set[asyncio.StreamWriter] = set()
         self._traps: list[Trap] = []
         self._server: asyncio.Server | None = None
+        self._listening: asyncio.Future[None] | None = None
 
     async def listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=256)
@@ -59,11 +71,15 @@ class Link:
         self._loop.call_soon_threadsafe(self._abort_all)
 
     def become(self, state: State, *, delay_s: float = 0.0) -> None:
-        """Opened again after it was deaf or refusing, old connections are ended: bytes are missing from them."""
+        """Opened again after it was deaf, old connections are ended: bytes are missing from them."""
 
         def change() -> None:
-            if self._state in ("deaf", "refusing") or state == "refusing":
+            if self._state == "deaf":
                 self._abort_all()
+            if state == "refusing":
+                self.close()
+            elif self._state == "refusing":
+                self._listening = asyncio.ensure_future(self.listen())
             self._state, self._delay_s = state, delay_s
             if state == "stalled":
                 self._moves.clear()
@@ -88,7 +104,7 @@ class Link:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with self._counted(writer):
-            if self._state == "refusing" or (server := await self._connect()) is None:
+            if (server := await self._connect()) is None:
                 return
             back, forth = server
             with self._counted(forth):
@@ -122,13 +138,18 @@ class Link:
         with suppress(OSError):
             while data := await reader.read(65536):
                 await self._hold()
+                sprung = [trap for trap in self._traps if trap.word in data]
+                for trap in sprung:
+                    self._traps.remove(trap)
+                    if trap.when == "asking":
+                        trap.act()
+                        return
                 writer.write(data)
                 await writer.drain()
-                for trap in [trap for trap in self._traps if trap.word in data]:
-                    self._traps.remove(trap)
+                for trap in sprung:
                     if trap.when == "asked":
                         trap.act()
-                    else:
+                    elif trap.when == "answered":
                         due.append(trap)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, due: list[Trap]) -> None:

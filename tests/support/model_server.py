@@ -28,7 +28,7 @@ and a reply is one of
 In arguments, "$event:words" is the id of the chat whose text holds these words, "$fact:words" the id of such a known fact.
 
 `POST /script` (a list of rules) replaces the script, `GET /requests` shows the requests so far as `[{at, phase, given, model, status,
-body}]`, `DELETE /requests` forgets them, `POST /refuse {"seconds": 3}` closes the port for that long.
+body, usage}]`, `DELETE /requests` forgets them, `POST /refuse {"seconds": 3}` closes the port for that long.
 """
 
 import argparse
@@ -93,6 +93,10 @@ class ScriptedModel:
         self._refuse_s = 0.0
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     @property
     def url(self) -> str:
@@ -185,7 +189,9 @@ class ScriptedModel:
                 status_code=reply.get("status", 200),
                 headers={"content-type": "application/json", **reply.get("headers", {})},
             )
-        return JSONResponse(completion(asked, message(asked, reply)))
+        said = completion(asked, message(asked, reply))
+        entry["usage"] = said["usage"]
+        return JSONResponse(said)
 
     def _reply_for(self, asked: "Asked") -> Json:
         for rule in self.rules:
