@@ -144,7 +144,10 @@ class LocalSystem:
     def _restart(self, part: Server) -> None:
         say(f"{part.name} ended by itself with code {part.child.exit_code}: starting it again")
         try:
-            part.start()
+            if isinstance(part, Service):
+                part.launch()  # it may wait for another part, which is then the next to be started again
+            else:
+                part.start()
             if part is self.broker and not self.broker.keeps_topics:
                 self._prepare_topics()
         except DeployError as error:

@@ -198,7 +198,10 @@ def test_a_part_that_dies_is_started_again_where_that_is_wished(local: LocalRun)
 
 
 def _is_ready(url: str) -> bool:
-    return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
+    try:
+        return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def _all_new(before: dict[str, Any], after: dict[str, Any], parts: tuple[str, ...]) -> bool:

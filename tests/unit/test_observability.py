@@ -9,7 +9,7 @@ from typing import Any
 
 import promql_parser
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
