@@ -89,8 +89,11 @@ class ModelClient:
         self._first, self._proven = mode, True
 
     async def _ask(self, mode: Mode, tool: Tool, system: str, user: str) -> Reply:
-        if mode != "tool":
-            system += _SHAPE.format(name=tool.name, schema=json.dumps(tool.schema))
+        system += (
+            _CALL.format(name=tool.name)
+            if mode == "tool"
+            else _SHAPE.format(name=tool.name, schema=json.dumps(tool.schema))
+        )
         started = time.perf_counter()
         with span(f"model {tool.phase}"):
             try:
@@ -110,6 +113,7 @@ class ModelClient:
         return reply
 
 
+_CALL = "\n\nAnswer with one call of `{name}` and nothing else."
 _SHAPE = "\n\nAnswer with one JSON object and nothing else: the arguments of `{name}`, which this schema describes.\n{schema}"
 _NOTE = "\n\n(Your last reply could not be read. Reply once more, by `{name}` alone, with the list `{key}`.)"
 

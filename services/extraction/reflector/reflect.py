@@ -51,9 +51,9 @@ async def reflect(run: ClaimedRun, candidates: Sequence[Candidate], model: "Mode
 
 def question(run: ClaimedRun, candidates: Sequence[Candidate]) -> str:
     lines = [
-        f"Free places: workspace {run.free.workspace}, global {run.free.global_}.",
         "Known facts, one a line:" if run.facts else "No facts are known yet.",
         *(_line(_fact(fact)) for fact in run.facts),
+        f"Free places: workspace {run.free.workspace}, global {run.free.global_}.",
         "Candidates, one a line:",
         *(_line(_candidate(index, candidate)) for index, candidate in enumerate(candidates)),
     ]

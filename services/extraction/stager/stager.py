@@ -34,6 +34,7 @@ PATIENCE_S = 5.0
 COMMIT_TIMEOUT_S = 10.0
 PUBLISH_TIMEOUT_S = 10.0
 END_S = 10.0
+LEAVE_S = 5.0
 # A key longer than three ids percent-encoded is none of ours, and must not make the dead letter too large.
 MAX_KEY_BYTES = 8192
 MAX_LINKS = 32
@@ -87,7 +88,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
                 task.cancel()
             await asyncio.gather(work, stop, lag, return_exceptions=True)
             if broker is not None:
-                await broker.stop()
+                await _leave(broker)
             await self._producer.stop()
             self._loops.unregister(STAGING)
             self._loops.unregister(POLLING)
@@ -117,7 +118,7 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
                 self.not_ready = None
                 log.info("stager_joined", partitions=len(self._assigned()))
                 return broker
-            await broker.stop()
+            await _leave(broker)
             if not isinstance(error, KafkaError | OSError | asyncio.CancelledError):
                 raise error
             if not told:
@@ -300,3 +301,10 @@ class Stager(ConsumerRebalanceListener):  # type: ignore[misc]
             self._staged = {place: end for place, end in self._staged.items() if ends.get(place) != end}
             metrics.STAGER_LAST_COMMIT.set_to_current_time()
             self._lag.committed(ends)
+
+
+async def _leave(broker: KafkaBroker) -> None:
+    """In a rebalance aiokafka would first wait for whoever else is to join: of one that is down, until its session is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LEAVE_S):
+            await broker.stop()
