@@ -201,6 +201,8 @@ def test_e18_a_model_without_tools_is_asked_otherwise_and_one_that_can_nothing_w
     model.script({"given": "tools", "reply": {"status": 400}}, {"given": "json_schema", "reply": {"status": 422}})
     wait_until(lambda: bool(at_work.facts("dana")))
     assert set(at_work.outcomes("dana")) == {"model_unsupported", "applied"}
+    runs = at_work.get("/v1/runs", user="dana", workspace="default")["items"]
+    assert {run["attempt"] for run in runs} == {1}
 
 
 # What a model does to one person's window for good, and how the window ends.

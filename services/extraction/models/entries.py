@@ -23,14 +23,16 @@ class ModelEntry(BaseModel):
     api_key: SecretStr | None = None
     output: Output = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    context_tokens: Annotated[int, Field(ge=2048)] = 128_000
+    # The prompt, its schema and the reply take some 2,600; a chat as long as chats are shown, some 1,000.
+    context_tokens: Annotated[int, Field(ge=4096)] = 128_000
 
 
 class ModelSettings(KeepsakeSettings):
     models: list[ModelEntry] = Field(
         [],
         description="JSON list of `{name, model, base_url, api_key, output, timeout_s, context_tokens}`; the first is the default. "
-        "None: the offline extractor serves.",
+        "`timeout_s` (120) bounds each request, `context_tokens` (128000, from 4096 on) its size: a window that does not fit is read in "
+        "parts. None: the offline extractor serves.",
     )
     model: ProviderModel | None = Field(None, description="Short form of one entry: `provider:model`.")
     model_base_url: BaseUrl | None = Field(None, description="Its base URL, including `/v1`.")
