@@ -54,6 +54,7 @@ _AWAY = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # asyncpg's word for a connection that broke in the middle of an operation
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.LockNotAvailableError,
@@ -235,7 +236,7 @@ class Database:
 async def _roll_back(connection: Connection) -> None:
     try:
         await connection.execute("ROLLBACK", timeout=2)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
         # Whatever state it is in, nobody gets it again.
         connection.terminate()
 
