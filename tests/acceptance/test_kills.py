@@ -417,6 +417,31 @@ def test_d5_a_lost_answer_is_asked_for_again(links: Links, model: RightModel, ow
     assert (run["state"], run["event_ids"]) == ("applied", ["one"])
 
 
+# D13
+
+
+@pytest.mark.apache_kafka
+def test_d13_sigterm_while_the_group_waits_for_a_member_that_is_down(
+    links: Links, model: RightModel, own_system: SystemFactory
+) -> None:
+    scene = start(links, model, own_system)
+    second, _ = scene.second(instance_id="")
+    second.stop()
+    # By its name the first stays a member until its session is over; who joins waits for it.
+    scene.extraction.stop()
+    second.launch()
+    until(lambda: _answers(second))
+    started = time.monotonic()
+    second.stop()
+    assert time.monotonic() - started < 15
+
+
+def _answers(service: Service) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{service.url}/healthz", trust_env=False).is_success
+    return False
+
+
 # D8
 
 

@@ -64,6 +64,7 @@ class Link:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        self._moves.set()
         self._abort_all()
 
     def cut(self) -> None:
@@ -203,7 +204,6 @@ def running_links() -> Iterator[Links]:
 
 
 async def _end_tasks() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Those of connections end by themselves, now that they are closed."""
+    if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(tasks, timeout=5)
