@@ -16,6 +16,10 @@ SELECT (SELECT count(*) FROM chat) AS staged, (SELECT count(*) FROM run WHERE st
 """
 
 
+# The last is asyncpg's word for a connection that broke in the middle of an operation.
+_AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
 @dataclass(frozen=True)
 class State:
     staged: int
@@ -51,7 +55,7 @@ class Progress:
         while True:
             try:
                 await self._watch()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except _AWAY as error:
                 self._history.note("database_away", error=type(error).__name__)
                 await asyncio.sleep(0.2)
 
