@@ -103,16 +103,24 @@ class People:
 
         asyncio.run(send())
 
-    def items(self, path: str, user: str, **params: str) -> list[Json]:
-        found: list[Json] = []
+    def get(self, path: str, **params: str) -> Json:
+        """As applications do: a store that is away is asked again."""
+        deadline = time.monotonic() + 30
         with self.system.client("memory_store") as client:
-            cursor: str | None = ""
-            while cursor is not None:
-                asked = {"user": user, "workspace": "default", "limit": "200"} | params
-                page = client.get(path, params=asked | ({"cursor": cursor} if cursor else {})).raise_for_status().json()
-                found += page["items"]
-                cursor = page["next_cursor"]
-        return found
+            while (answer := client.get(path, params=params)).status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                assert time.monotonic() < deadline, "the store stays away"
+                time.sleep(0.1)
+        return answer.raise_for_status().json()
+
+    def items(self, path: str, user: str) -> list[Json]:
+        found: list[Json] = []
+        more: dict[str, str] = {}
+        while True:
+            page = self.get(path, user=user, workspace="default", limit="200", **more)
+            found += page["items"]
+            if page["next_cursor"] is None:
+                return found
+            more = {"cursor": page["next_cursor"]}
 
     def runs(self, user: str, state: str) -> list[Json]:
         return [run for run in self.items("/v1/runs", user) if run["state"] == state]
@@ -122,11 +130,8 @@ class People:
         return Counter(event_id for run in self.runs(user, "applied") for event_id in run["event_ids"])
 
     def facts(self, user: str) -> list[str]:
-        with self.system.client("memory_store") as client:
-            shown = client.get(
-                "/v1/facts", params={"user": user, "workspace": "default", "limit": "200"}
-            ).raise_for_status()
-            return [fact["content"] for fact in shown.json()["workspace"]]
+        shown = self.get("/v1/facts", user=user, workspace="default", limit="200")
+        return [fact["content"] for fact in shown["workspace"]]
 
     def assert_whole_stream(self, seconds: float = 120) -> None:
         """Every chat read by exactly one applied run, every fact there once, nothing dead."""
