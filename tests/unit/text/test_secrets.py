@@ -333,3 +333,8 @@ def test_an_ordinary_chat_costs_little() -> None:
             redact(response)
         best = min(best, (time.process_time() - start) / runs)
     assert best < 40e-6, f"{best * 1e6:.1f} µs"
+
+
+def test_a_key_glued_behind_another_secret_goes_too() -> None:
+    block = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7bq\n-----END RSA PRIVATE KEY-----"
+    assert redact(f"{block}ghp_16C7e42F292c6912E7710c838347Ae178B4a").text == "[secret][secret]"
